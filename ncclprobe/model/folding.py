@@ -1,0 +1,22 @@
+"""Sets of ranks as people write them.
+
+In: rank numbers. Out: folded text, `0-3,7`.
+"""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+
+def fold(ranks: Iterable[int]) -> str:
+    """`[0, 1, 2, 5]` -> `"0-2,5"`; empty text for no rank."""
+    runs = groupby(enumerate(sorted(set(ranks))), key=lambda pair: pair[1] - pair[0])
+    spans = ([rank for _, rank in run] for _, run in runs)
+    return ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 1-3,7`, or `no rank`."""
+    members = sorted(set(ranks))
+    if not members:
+        return "no rank"
+    return f"rank{'s' if len(members) > 1 else ''} {fold(members)}"
