@@ -1,0 +1,65 @@
+"""What the ranks of a reproducer's job have printed.
+
+In: the job's private directory; torchrun keeps `logs/<run>/attempt_0/<rank>/{stdout,stderr}.log` in it. Out: how far
+each rank has come, what it said, and why the job failed. Files that are not there yet, or no more, count as empty.
+"""
+
+import re
+from pathlib import Path
+
+_TAIL_BYTES = 4096
+_STEP = re.compile(r"^step (\d+)\b", re.MULTILINE)
+# The last line of a Python traceback: an exception's name, and mostly a message.
+_EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
+
+
+class JobLogs:
+    """The output files of one job, read anew at each call."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def _paths(self, name: str) -> dict[int, Path]:
+        paths = self._directory.glob(f"logs/*/attempt_*/*/{name}")
+        return {int(path.parent.name): path for path in sorted(paths) if path.parent.name.isdigit()}
+
+    def sizes(self) -> dict[Path, int]:
+        """Size in bytes of each rank's files: while it changes, the job makes progress."""
+        paths = [*self._paths("stdout.log").values(), *self._paths("stderr.log").values()]
+        return {path: _size_bytes(path) for path in paths}
+
+    def steps(self) -> dict[int, int]:
+        """Rank -> the last step that it says it has finished. Ranks that have finished none are missing."""
+        found = {rank: _STEP.findall(_tail(path)) for rank, path in self._paths("stdout.log").items()}
+        return {rank: int(steps[-1]) for rank, steps in found.items() if steps}
+
+    def stdout(self, rank: int) -> str:
+        """All that `rank` has printed."""
+        path = self._paths("stdout.log").get(rank)
+        return _tail(path, size_bytes=None) if path else ""
+
+    def failure(self) -> str:
+        """One line on why the job failed: the first rank with an exception, else torchrun's last word, else nothing."""
+        for rank, path in sorted(self._paths("stderr.log").items()):
+            if exceptions := _EXCEPTION.findall(_tail(path)):
+                return f"rank {rank}: {exceptions[-1]}"
+        lines = _tail(self._directory / "torchrun.log").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip(" =-")), "")
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _tail(path: Path, size_bytes: int | None = _TAIL_BYTES) -> str:
+    """The end of a file, its first line possibly cut; all of it when `size_bytes` is None."""
+    try:
+        with path.open("rb") as file:
+            if size_bytes is not None:
+                file.seek(max(0, _size_bytes(path) - size_bytes))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

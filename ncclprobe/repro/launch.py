@@ -1,0 +1,90 @@
+"""Start a reproducer's job on this machine.
+
+In: a `Repro` and options. Out: a `Job` of real processes under torchrun, each rank's output in files of a private
+temporary directory. torch is never imported here: only the job needs it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from ncclprobe.model.errors import NcclprobeError, UsageError
+from ncclprobe.repro import supervisor
+from ncclprobe.repro.job import Job
+from ncclprobe.repro.reproducer import DEFAULT_STEP, Repro
+
+# What ties a process to the job or the Slurm step its shell may belong to, or turns a hang into an error.
+_FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI_", "PMIX_")
+_FOREIGN_NAMES = {
+    *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+    *("PYTHON_EXEC", "TORCH_DISTRIBUTED_DEBUG"),
+}
+
+
+def launch(repro: Repro, *, ranks: int, at_step: int = DEFAULT_STEP, fixed: bool = False, backend: str = "auto") -> Job:
+    """Start `repro` on `ranks` ranks of this machine; it hangs at `at_step`, or runs to its end if `fixed`.
+
+    `backend` is auto, gloo or nccl. Raises UsageError for a request that makes no sense, NcclprobeError without torch.
+    """
+    _check(repro, ranks, at_step)
+    run_id = f"{repro.name}-{uuid.uuid4().hex[:12]}"
+    directory = Path(tempfile.gettempdir()).resolve() / f"ncclprobe-{run_id}"
+    request = supervisor.Request(
+        directory=str(directory),
+        program=str(repro.path),
+        argv=[
+            *_torchrun(run_id, directory, ranks),
+            str(directory / repro.path.name),
+            f"--at-step={at_step}",
+            f"--backend={backend}",
+            *(["--fixed"] if fixed else []),
+        ],
+        token=run_id,
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", supervisor.__file__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,  # `select` must see all that has not been read
+        env=_environment(),
+        start_new_session=True,  # Ctrl-C is for the asker, who tells by closing the pipe
+    )
+    assert process.stdin
+    with suppress(BrokenPipeError):  # it died at once: `Job` says so
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+    return Job(process, directory, run_id, at_step)
+
+
+def _check(repro: Repro, ranks: int, at_step: int) -> None:
+    if ranks < repro.min_ranks:
+        raise UsageError(f"{repro.name} cannot hang on {ranks} rank(s)", f"ask for --ranks {repro.min_ranks} or more")
+    if at_step < 1:
+        raise UsageError(f"there is no step {at_step}", "ask for --at-step 1 or later")
+    if find_spec("torch") is None:
+        raise NcclprobeError("the reproducers need torch, which is not installed", "pip install 'ncclprobe[repro]'")
+
+
+def _torchrun(run_id: str, directory: Path, ranks: int) -> list[str]:
+    """How to call torchrun for this machine alone: no name is looked up, and the port is whatever the system gives."""
+    return [
+        *[sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", f"--rdzv-id={run_id}"],
+        *["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--rdzv-conf=is_host=1", "--local-addr=127.0.0.1"],
+        *[f"--log-dir={directory / 'logs'}", "--redirects=3"],
+    ]
+
+
+def _environment() -> dict[str, str]:
+    """The environment of this process without what belongs to another job; all traffic stays on the loopback."""
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in _FOREIGN_NAMES and not name.startswith(_FOREIGN_PREFIXES)
+    }
+    return {"OMP_NUM_THREADS": "1", **own, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
