@@ -71,23 +71,25 @@ class CollectiveCall:
 class Recording:
     """One rank's flight recorder: distinct values once, and a row of columns per entry, oldest first.
 
+    `statuses` is keyed by the rank's own `pg_id`, which `group_of_id` maps to an index of `groups` where entries tell.
     `group_of`, `signature_of`, `stack_of` index `groups`, `signatures` and `stacks`. `seq` is `collective_seq_id`
     (`p2p_seq_id` where `is_p2p`). `is_completed` is state "completed", or `retired` where the backend is gloo.
     """
 
     version: str
     library_version: str | None
-    groups: tuple[ProcessGroup, ...]
-    statuses: dict[str, GroupStatus]
-    signatures: tuple[Signature, ...]
-    stacks: tuple[Stack, ...]
-    backends: tuple[str, ...]
-    group_of: array[int] = field(default_factory=lambda: array("H"))
-    signature_of: array[int] = field(default_factory=lambda: array("I"))
-    stack_of: array[int] = field(default_factory=lambda: array("I"))
-    seq: array[int] = field(default_factory=lambda: array("q"))
-    created_ns: array[int] = field(default_factory=lambda: array("q"))
-    timeout_ms: array[int] = field(default_factory=lambda: array("q"))
+    groups: tuple[ProcessGroup, ...] = ()
+    group_of_id: dict[str, int] = field(default_factory=dict)
+    statuses: dict[str, GroupStatus] = field(default_factory=dict)
+    signatures: tuple[Signature, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    backends: tuple[str, ...] = ()
+    group_of: "array[int]" = field(default_factory=lambda: array("H"))
+    signature_of: "array[int]" = field(default_factory=lambda: array("I"))
+    stack_of: "array[int]" = field(default_factory=lambda: array("I"))
+    seq: "array[int]" = field(default_factory=lambda: array("q"))
+    created_ns: "array[int]" = field(default_factory=lambda: array("q"))
+    timeout_ms: "array[int]" = field(default_factory=lambda: array("q"))
     is_completed: bytearray = field(default_factory=bytearray)
     is_p2p: bytearray = field(default_factory=bytearray)
 

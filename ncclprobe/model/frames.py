@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Folders of installed code, and the interpreter's own. `<frozen importlib._bootstrap>`, `<string>` and the like have no file.
+# Folders of installed code, and the interpreter's own. `<frozen importlib._bootstrap>` and `<string>` have no file.
 _LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages)/|(^|/)lib(64)?/python\d(\.\d+)?/|^<")
 _STDLIB_SHORT = re.compile(
     r"^(threading|queue|runpy|selectors|socket|ssl|subprocess|concurrent/|asyncio/|multiprocessing/)"

@@ -25,7 +25,7 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOutcome:
-    """One source on one host. `longest_pause_s`: the longest time it may have held up a process of the job."""
+    """One source on one host. `longest_pause_s`: the longest it may have held up a process of the job."""
 
     name: str
     outcome: Outcome
@@ -35,7 +35,7 @@ class SourceOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostOutcome:
-    """One host that was asked. `clock_offset_ns` is its wall clock minus the controller's, good to the transfer time."""
+    """One host that was asked. `clock_offset_ns` is its clock minus the controller's, good to the transfer time."""
 
     name: str
     address: str

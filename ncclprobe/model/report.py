@@ -86,7 +86,7 @@ class CodeLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedOn:
-    """The collective nobody can finish. `age_s`: how long ago the oldest rank entered it; `timeout_s`: the watchdog's."""
+    """The collective nobody can finish. `age_s`: since the first rank entered it; `timeout_s`: the watchdog's."""
 
     group: str
     seq: int | None

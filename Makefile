@@ -1,0 +1,44 @@
+# make demo: a real hang and its verdict.  make test: every test.  Both build what they need in .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find ncclprobe -name '*.py') pyproject.toml
+
+.PHONY: demo test unit lint bench clean
+
+demo: $(VENV)/.repro
+	$(BIN)/ncclprobe repro mismatched-logging --diagnose
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest tests --ignore tests/e2e
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/diagnose.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+# Debian and Ubuntu ship Python without the part of venv that installs pip.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed: make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy python3-venv; } \
+	  || { echo "Python lacks venv: sudo apt-get install python3-venv, then make again"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+
+$(VENV)/.repro: $(SOURCES) constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[repro]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev,repro]'
+	@touch $@

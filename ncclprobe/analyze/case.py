@@ -1,0 +1,145 @@
+"""Everything the detectors look at, worked out once.
+
+In: `Evidence`. Out: a `Case`: who the ranks are, where they stand, where their calls diverge, who waits for whom.
+"""
+
+from dataclasses import dataclass
+
+from ncclprobe.analyze.match import Mismatch, find_mismatch
+from ncclprobe.analyze.positions import Position, find_positions
+from ncclprobe.analyze.timeline import GroupTimeline, build_timelines
+from ncclprobe.analyze.waits import Waits, find_waits
+from ncclprobe.model.evidence import Artifact, Citation
+from ncclprobe.model.frames import Frame, Stack, innermost_user_frame
+from ncclprobe.model.job import JobProcess, Rank, Role
+from ncclprobe.model.manifest import Outcome
+from ncclprobe.model.records import Evidence, Sourced
+from ncclprobe.model.report import CodeLocation
+from ncclprobe.model.source import Branch, SourceFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One job's evidence, joined. `expected` are all global ranks there should be, as far as that is known."""
+
+    evidence: Evidence
+    ranks: dict[int, Rank]
+    world_size: int | None
+    expected: tuple[int, ...]
+    timelines: tuple[GroupTimeline, ...]
+    mismatches: tuple[Mismatch, ...]
+    waits: Waits
+    positions: dict[int, Position]
+    sources: dict[tuple[str, str], Sourced[SourceFile]]
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Expected ranks that no host shows as a process and no file speaks of."""
+        heard = {*self.ranks, *self.positions, *(rank for timeline in self.timelines for rank in timeline.tracks)}
+        return tuple(rank for rank in self.expected if rank not in heard)
+
+    @property
+    def silent_hosts(self) -> tuple[str, ...]:
+        """Hosts that were asked and did not answer at all."""
+        return tuple(host.name for host in self.evidence.hosts if host.outcome is Outcome.FAILED)
+
+    def host_of(self, rank: int) -> str | None:
+        """Where the rank runs."""
+        return self.ranks[rank].host if rank in self.ranks else None
+
+    def source(self, rank: int, frame: Frame) -> Sourced[SourceFile] | None:
+        """The file of a frame, from the rank's own host, else from any: a job runs the same code everywhere."""
+        own = self.sources.get((self.host_of(rank) or "", frame.file))
+        return own or next((s for (_, file), s in sorted(self.sources.items()) if file == frame.file), None)
+
+    def branch(self, rank: int, frame: Frame | None) -> tuple[Artifact, Branch] | None:
+        """The innermost rank-dependent branch around a frame's line."""
+        found = self.source(rank, frame) if frame else None
+        branch = found.record.branch_at(frame.line) if found and frame else None
+        return (found.artifact, branch) if found and branch else None
+
+    def locate(self, rank: int, frame: Frame) -> CodeLocation:
+        """A frame as a place in the user's code."""
+        found = self.source(rank, frame)
+        branch = self.branch(rank, frame)
+        return CodeLocation(
+            rank=rank,
+            file=frame.file,
+            line=frame.line,
+            function=frame.function,
+            source_line=found.record.line(frame.line) if found else None,
+            condition=f"{branch[1].text} (line {branch[1].line})" if branch else None,
+        )
+
+    def branch_taken_by(self, ranks: tuple[int, ...], stack: Stack) -> tuple[Artifact, Branch, Frame] | None:
+        """A branch around any user frame of the stack that these ranks take and no other expected rank does."""
+        for frame in stack:
+            found = self.branch(ranks[0], frame) if frame.is_user_code else None
+            if found and self._takes_exactly(ranks, found[1]):
+                return *found, frame
+        return None
+
+    def call_site(self, ranks: tuple[int, ...], stack: Stack) -> Frame | None:
+        """The line to fix: the user's call in a branch that only these ranks take, else the user's innermost line."""
+        found = self.branch_taken_by(ranks, stack)
+        return found[2] if found else innermost_user_frame(stack)
+
+    def _takes_exactly(self, ranks: tuple[int, ...], branch: Branch) -> bool:
+        for rank in {*self.expected, *self.ranks, *ranks}:
+            local_rank = self.ranks[rank].local_rank if rank in self.ranks else None
+            if branch.taken_by.admits(rank, local_rank) is not (rank in ranks):
+                return False
+        return True
+
+
+def build_case(evidence: Evidence) -> Case:
+    """Joins all kinds of evidence by rank."""
+    ranks = _ranks(evidence.processes)
+    sizes = {rank.world_size for rank in ranks.values() if rank.world_size is not None}
+    world_size = max(sizes) if sizes else _world_size_in_dumps(evidence)
+    timelines = build_timelines(evidence.recordings, world_size)
+    seen = {*ranks, *(rank for timeline in timelines for rank in timeline.members)}
+    mismatches = (find_mismatch(timeline) for timeline in timelines)
+    return Case(
+        evidence=evidence,
+        ranks=ranks,
+        world_size=world_size,
+        expected=tuple(range(world_size)) if world_size is not None else tuple(sorted(seen)),
+        timelines=timelines,
+        mismatches=tuple(mismatch for mismatch in mismatches if mismatch),
+        waits=find_waits(timelines),
+        positions=find_positions(evidence.stacks, ranks),
+        sources={(s.artifact.host, s.artifact.origin): s for s in evidence.source_files},
+    )
+
+
+def _world_size_in_dumps(evidence: Evidence) -> int | None:
+    groups = (group for sourced in evidence.recordings for group in sourced.record.groups)
+    sizes = [len(group.ranks) for group in groups if group.label == "default_pg" and group.ranks]
+    return max(sizes, default=None)
+
+
+def _ranks(processes: tuple[Sourced[JobProcess], ...]) -> dict[int, Rank]:
+    children: dict[tuple[str, int | None], list[int]] = {}
+    for sourced in processes:
+        if sourced.record.role is Role.CHILD:
+            children.setdefault((sourced.artifact.host, sourced.record.rank), []).append(sourced.record.pid)
+    ranks = {}
+    for sourced in processes:
+        process, host = sourced.record, sourced.artifact.host
+        if process.role is Role.RANK and process.rank is not None:
+            ranks[process.rank] = Rank(
+                rank=process.rank,
+                host=host,
+                local_rank=process.local_rank,
+                pid=process.pid,
+                world_size=process.world_size,
+                children=tuple(sorted(children.get((host, process.rank), ()))),
+                looks=process.looks,
+            )
+    return dict(sorted(ranks.items()))
+
+
+def cite(artifact: Artifact, place: str, quote: str, says: str) -> Citation:
+    """A citation with a quote short enough to read."""
+    return Citation(artifact=artifact.path, place=place, quote=" ".join(quote.split())[:200], says=says)

@@ -1,0 +1,151 @@
+"""Ranks of one group issued different calls at the same sequence number: extra, skipped, desync, op or shape.
+
+In: the divergences found in flight-recorder dumps. Out: a finding for each, with both call sites.
+"""
+
+from collections.abc import Iterator
+
+from ncclprobe.analyze.case import Case, cite
+from ncclprobe.analyze.detector import Detector
+from ncclprobe.analyze.match import Mismatch, Side
+from ncclprobe.model.evidence import Citation
+from ncclprobe.model.folding import name_ranks
+from ncclprobe.model.frames import innermost_user_frame
+from ncclprobe.model.report import BlockedOn, Cause, CodeLocation, Confidence, Finding
+
+_FIXES = {
+    Cause.COLLECTIVE_EXTRA: (
+        "Let every rank of the group make this call and gate only what follows it (the print, the log): "
+        "value = collective(x); if rank == 0: log(value)"
+    ),
+    Cause.COLLECTIVE_SKIPPED: "Let every rank make this call, or none: decide the branch from a value all ranks share.",
+    Cause.COLLECTIVE_DESYNC: "Make all ranks issue the same calls in the same order; compare the two call sites.",
+    Cause.COLLECTIVE_OP_MISMATCH: "Make all ranks issue the same collective here; compare the two call sites.",
+    Cause.COLLECTIVE_SHAPE_MISMATCH: "Give the call the same sizes and types on all ranks: pad the last batch.",
+}
+
+
+def detect(case: Case) -> Iterator[Finding]:
+    """One finding per group whose calls diverge."""
+    for mismatch in case.mismatches:
+        yield _finding(case, mismatch)
+
+
+def _finding(case: Case, mismatch: Mismatch) -> Finding:
+    group = mismatch.timeline
+    guilty = mismatch.guilty
+    return Finding(
+        cause=mismatch.cause,
+        summary=_summary(case, mismatch),
+        guilty_ranks=guilty,
+        confidence=_confidence(case, mismatch),
+        victims=tuple(rank for rank in group.members if rank not in guilty),
+        blocked_on=_blocked_on(case, mismatch),
+        where=_where(case, mismatch),
+        evidence=tuple(_evidence(case, mismatch)),
+        fix=_FIXES[mismatch.cause],
+        next_steps=tuple(_next_steps(case, mismatch)),
+    )
+
+
+def _summary(case: Case, mismatch: Mismatch) -> str:
+    guilty, other = mismatch.guilty_side, mismatch.other_side
+    site = case.call_site(guilty.ranks, guilty.call.stack)
+    at = f" at {site.file.rsplit('/', 1)[-1]}:{site.line}" if site else ""
+    text = (
+        f"{name_ranks(guilty.ranks).capitalize()} issued {_named(guilty, other)}{at} as call {mismatch.seq} "
+        f"of group {mismatch.timeline.group.label}, where {name_ranks(other.ranks)} issued {_named(other, guilty)}."
+    )
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def _named(side: Side, other: Side) -> str:
+    """The op, with sizes where the ops are the same."""
+    signature = side.call.signature
+    return signature.op if signature.op != other.call.signature.op else str(signature)
+
+
+def _confidence(case: Case, mismatch: Mismatch) -> Confidence:
+    """Dumps of all members are direct proof of the divergence; its direction needs a majority and a reason."""
+    is_whole = not mismatch.timeline.silent
+    told_direction = mismatch.cause is not Cause.COLLECTIVE_DESYNC and mismatch.has_majority
+    if is_whole and told_direction:
+        return Confidence.CERTAIN
+    return Confidence.PROBABLE if mismatch.has_majority or is_whole else Confidence.POSSIBLE
+
+
+def _blocked_on(case: Case, mismatch: Mismatch) -> BlockedOn:
+    call = mismatch.guilty_side.call
+    moments = [track.artifact.end_ns for track in mismatch.timeline.tracks.values() if track.artifact.end_ns]
+    age_s = round((max(moments) - call.created_ns) / 1e9, 1) if moments and call.created_ns > 0 else None
+    return BlockedOn(
+        group=mismatch.timeline.group.label,
+        seq=mismatch.seq,
+        op=call.signature.op,
+        age_s=age_s if age_s is not None and age_s >= 0 else None,
+        timeout_s=call.timeout_ms / 1000 if call.timeout_ms else None,
+    )
+
+
+def _where(case: Case, mismatch: Mismatch) -> tuple[CodeLocation, ...]:
+    """The guilty side's line first, then the line of those who kept the path."""
+    ordered = sorted(mismatch.sides, key=lambda side: side is not mismatch.guilty_side)
+    frames = ((side.ranks[0], case.call_site(side.ranks, side.call.stack)) for side in ordered)
+    return tuple(case.locate(rank, frame) for rank, frame in frames if frame)
+
+
+def _evidence(case: Case, mismatch: Mismatch) -> Iterator[Citation]:
+    guilty, other = mismatch.guilty_side, mismatch.other_side
+    yield _cite_call(mismatch, guilty, "issued")
+    yield _cite_call(mismatch, other, "issued")
+    yield cite(
+        mismatch.timeline.tracks[other.ranks[0]].artifact,
+        f"calls before {mismatch.seq}",
+        mismatch.basis,
+        "tells the side",
+    )
+    branch = case.branch_taken_by(guilty.ranks, guilty.call.stack)
+    if branch:
+        artifact, found, frame = branch
+        says = f"line {frame.line} runs only on {name_ranks(guilty.ranks)}"
+        yield cite(artifact, f"line {found.line}", found.text, says)
+    artifact = mismatch.timeline.tracks[other.ranks[0]].artifact
+    yield cite(artifact, f"calls around {mismatch.seq}", mismatch.basis, "the sequence of calls")
+    yield from _agreeing_stacks(case, guilty)
+
+
+def _cite_call(mismatch: Mismatch, side: Side, verb: str) -> Citation:
+    track = mismatch.timeline.tracks[side.ranks[0]]
+    frame = innermost_user_frame(side.call.stack)
+    quote = f"{side.call.signature}" + (f" from {frame}" if frame else "")
+    state = "has not ended" if not side.call.is_completed else "has ended"
+    says = f"{name_ranks(side.ranks)} {verb} this as call {mismatch.seq}; it {state}"
+    return cite(track.artifact, f"entry {side.call.entry}", quote, says)
+
+
+def _agreeing_stacks(case: Case, side: Side) -> Iterator[Citation]:
+    """Another kind of evidence: the guilty ranks' live stacks stand at the recorded call."""
+    frame = innermost_user_frame(side.call.stack)
+    for rank in side.ranks[:1]:
+        position = case.positions.get(rank)
+        if position and frame and position.user_frame and _is_same_line(position.user_frame, frame):
+            says = f"rank {rank} still stands at that call"
+            yield cite(position.artifact, "MainThread", str(position.user_frame), says)
+
+
+def _is_same_line(one: object, other: object) -> bool:
+    return (getattr(one, "file", None), getattr(one, "line", None)) == (
+        getattr(other, "file", None),
+        getattr(other, "line", None),
+    )
+
+
+def _next_steps(case: Case, mismatch: Mismatch) -> Iterator[str]:
+    side = mismatch.guilty_side
+    frame = case.call_site(side.ranks, side.call.stack)
+    if frame:
+        yield f"open {frame.file} at line {frame.line} and see which ranks reach it"
+    yield "stop the job, fix the line, restart from the last checkpoint: a job in this state cannot recover"
+
+
+DETECTOR = Detector(causes=tuple(_FIXES), detect=detect)

@@ -1,0 +1,174 @@
+"""One verdict out of many findings.
+
+In: a `Case`. Out: the `Report`. Direct proof of death explains an absence; a divergence explains the waits that follow
+from it; what is left is ordered by how sure it is. When nothing is sure enough the verdict is `inconclusive`.
+"""
+
+from dataclasses import replace
+
+from ncclprobe.analyze.case import Case, build_case
+from ncclprobe.analyze.detector import find_detectors
+from ncclprobe.analyze.summary import groups_of, ranks_of
+from ncclprobe.model.evidence import Gap
+from ncclprobe.model.folding import fold, name_ranks
+from ncclprobe.model.manifest import Outcome
+from ncclprobe.model.records import Evidence
+from ncclprobe.model.report import (
+    SCHEMA_VERSION,
+    Cause,
+    Confidence,
+    Coverage,
+    Finding,
+    Report,
+    Status,
+    Verdict,
+)
+
+# What explains what: a finding of an earlier group explains those of later ones.
+_ORDER = (
+    {Cause.RANK_OOM_KILLED, Cause.RANK_CRASHED, Cause.RANK_EXITED, Cause.GPU_FAULT},
+    {
+        Cause.COLLECTIVE_EXTRA,
+        Cause.COLLECTIVE_SKIPPED,
+        Cause.COLLECTIVE_OP_MISMATCH,
+        Cause.COLLECTIVE_SHAPE_MISMATCH,
+        Cause.COLLECTIVE_DESYNC,
+    },
+    {Cause.HOST_UNREACHABLE},
+    {Cause.PROGRESSING},
+)
+_NEXT_WITHOUT_DUMPS = "run it again with --live-dump: the recorders show which call each rank is in"
+
+
+def analyze(evidence: Evidence) -> Report:
+    """The whole analysis. The same evidence gives the same report, whatever the order of files and hosts."""
+    case = build_case(evidence)
+    findings = sorted(
+        (finding for detector in find_detectors() for finding in detector.detect(case)), key=_rank_of_finding
+    )
+    gaps = tuple(sorted({*evidence.gaps, *_missing(case), *(g for host in evidence.hosts for g in host.gaps)}))
+    status = _status(case, gaps)
+    lead = findings[0] if findings else None
+    if lead is not None and (lead.guilty_ranks or not lead.suspects):
+        verdict = _verdict(case, lead, status)
+    else:
+        verdict = _inconclusive(case, lead, status)
+    return Report(
+        schema_version=SCHEMA_VERSION,
+        status=status,
+        verdict=verdict,
+        findings=tuple(findings[1:] if verdict.cause is not Cause.INCONCLUSIVE else findings),
+        ranks=ranks_of(case),
+        groups=groups_of(case),
+        gaps=gaps,
+        coverage=_coverage(case),
+    )
+
+
+def _rank_of_finding(finding: Finding) -> tuple[int, int, str, tuple[int, ...]]:
+    order = next((i for i, causes in enumerate(_ORDER) if finding.cause in causes), len(_ORDER))
+    if finding.confidence is Confidence.POSSIBLE:
+        order += len(_ORDER)
+    return order, -finding.confidence.order, finding.cause.value, finding.guilty_ranks
+
+
+def _verdict(case: Case, finding: Finding, status: Status) -> Verdict:
+    finding = _bounded(case, finding)
+    if finding.cause is Cause.PROGRESSING and status is not Status.COMPLETE:
+        return _inconclusive(case, finding, status)
+    hosts = {case.host_of(rank) for rank in finding.guilty_ranks} - {None}
+    return Verdict(
+        cause=finding.cause,
+        summary=finding.summary[:200],
+        guilty_ranks=tuple(sorted(finding.guilty_ranks)),
+        guilty_hosts=tuple(sorted(host for host in hosts if host)),
+        victims=fold(finding.victims),
+        confidence=finding.confidence,
+        blocked_on=finding.blocked_on,
+        where=finding.where,
+        evidence=finding.evidence,
+        against=finding.against,
+        next_steps=finding.next_steps,
+        fix=finding.fix,
+    )
+
+
+def _bounded(case: Case, finding: Finding) -> Finding:
+    """Missing ranks and silent hosts could change an answer that does not rest on direct proof."""
+    could_change = bool(set(case.missing) - set(finding.guilty_ranks)) or bool(case.silent_hosts)
+    if could_change and finding.confidence is Confidence.CERTAIN and finding.cause is not Cause.RANK_OOM_KILLED:
+        return replace(finding, confidence=Confidence.PROBABLE)
+    return finding
+
+
+def _inconclusive(case: Case, lead: Finding | None, status: Status) -> Verdict:
+    if status is Status.NO_EVIDENCE:
+        summary = "There is no evidence of any rank to judge by."
+        steps: tuple[str, ...] = (_no_evidence_step(case),)
+    elif case.missing:
+        who = name_ranks(case.missing).capitalize()
+        summary = f"{who} of {case.world_size} could not be found; a silent rank is the first suspect."
+        steps = (f"find the processes of {name_ranks(case.missing)}: add their host, or look for how they ended",)
+    elif lead is not None and lead.suspects:
+        summary, steps = lead.summary, lead.next_steps
+    elif lead is not None:
+        summary, steps = (
+            "Ranks were seen at work, but not all of them: this is no proof that nothing hangs.",
+            lead.next_steps,
+        )
+    else:
+        summary = "The evidence does not say which rank the others wait for."
+        steps = (_NEXT_WITHOUT_DUMPS if not case.timelines else "look again in a minute, with a longer --interval",)
+    return Verdict(
+        cause=Cause.INCONCLUSIVE,
+        summary=summary[:200],
+        guilty_ranks=(),
+        guilty_hosts=(),
+        victims="",
+        confidence=Confidence.POSSIBLE,
+        blocked_on=lead.blocked_on if lead else None,
+        where=lead.where if lead else (),
+        evidence=lead.evidence if lead else (),
+        against=lead.against if lead else (),
+        next_steps=steps,
+        fix="",
+    )
+
+
+def _no_evidence_step(case: Case) -> str:
+    if case.evidence.hosts:
+        return "run it where the ranks run, as root or as their user; name the hosts with --hosts"
+    return "give it flight-recorder dumps, py-spy stacks, or a bundle of ncclprobe collect"
+
+
+def _missing(case: Case) -> list[Gap]:
+    if not case.missing:
+        return []
+    return [
+        Gap(
+            who=name_ranks(case.missing),
+            what="nothing is known of them",
+            why=f"the world size is {case.world_size}, and no process or file of theirs was found",
+            action="add the hosts they run on, or look for how they ended: dmesg, the scheduler, the launcher's log",
+        )
+    ]
+
+
+def _status(case: Case, gaps: tuple[Gap, ...]) -> Status:
+    if not (case.ranks or case.positions or case.timelines or case.evidence.oom_kills):
+        return Status.NO_EVIDENCE
+    is_whole = all(host.outcome is Outcome.COMPLETE for host in case.evidence.hosts) and not case.missing
+    return Status.COMPLETE if is_whole else Status.PARTIAL
+
+
+def _coverage(case: Case) -> Coverage:
+    hosts = case.evidence.hosts
+    heard = set(case.expected) - set(case.missing)
+    return Coverage(
+        hosts_asked=len(hosts),
+        hosts_answered=sum(host.outcome is not Outcome.FAILED for host in hosts),
+        world_size=case.world_size,
+        ranks_found=len(heard),
+        ranks_missing=fold(case.missing),
+        kinds=dict(sorted(case.evidence.kinds.items())),
+    )
