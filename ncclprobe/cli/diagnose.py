@@ -4,30 +4,24 @@ In: where the job runs. Out: the verdict.
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ncclprobe.cli import options, output
+from ncclprobe.cli.collection import collects
+
+if TYPE_CHECKING:
+    from ncclprobe.workflow import Request, Target
 
 
+@collects
 def diagnose(
-    hosts: options.Hosts = None,
-    local: options.Local = False,
+    target: "Target",
+    request: "Request",
     bundle: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the evidence here (a directory, or .tar.gz).")
+        Path | None, typer.Option("--output", "-o", help="Keep the evidence here (a new directory, or a .tar.gz).")
     ] = None,
-    job: options.Job = None,
-    pid: options.Pid = None,
-    user: options.User = None,
-    live_dump: options.LiveDump = False,
-    deadline: options.Deadline = options.DEADLINE_S,
-    interval: options.Interval = options.INTERVAL_S,
-    no_stacks: options.NoStacks = False,
-    blocking_stacks: options.BlockingStacks = False,
-    native_stacks: options.NativeStacks = False,
-    no_user_code: options.NoUserCode = False,
-    accept_new_host_keys: options.AcceptKeys = False,
     format: options.Format = "console",  # noqa: A002 - the name users type
     out: options.Out = None,
     no_color: options.NoColor = False,
@@ -39,22 +33,8 @@ def diagnose(
     Asks this machine, or every host of --hosts, for evidence of the one job that runs there.
     """
     renderer = output.renderer_for(format)
-    target = options.target_of(hosts, local, accept_new_host_keys)
-    request = options.request_of(
-        target=target,
-        job=job,
-        pid=pid,
-        user=user,
-        deadline=deadline,
-        interval=interval,
-        live_dump=live_dump,
-        no_stacks=no_stacks,
-        blocking_stacks=blocking_stacks,
-        native_stacks=native_stacks,
-        no_user_code=no_user_code,
-    )
     from ncclprobe import workflow
 
-    with output.progress(len(target.hosts), quiet, verbose) as progress:
-        report = workflow.diagnose(target, request, bundle, progress.on_answer)
+    progress = output.Progress(target.hosts, quiet, verbose)
+    report = workflow.diagnose(target, request, bundle, progress.on_answer)
     raise typer.Exit(output.show(report, renderer, out, no_color))

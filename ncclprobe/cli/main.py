@@ -44,7 +44,7 @@ def _options(
 def main() -> None:
     """Runs a command. Every error is one line of what is wrong and one of what to do; `-vv` adds the traceback."""
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except NcclprobeError as error:
         _explain(str(error), error.advice, _status(error))
     except KeyboardInterrupt:
@@ -53,6 +53,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(4)
     except Exception as error:  # noqa: BLE001 - a person on call gets a line and a way to report, not a traceback
+        # Typer's own usage errors: their class is Click's or Typer's by version, but all can format themselves.
+        if hasattr(error, "format_message"):
+            _explain(error.format_message(), "see ncclprobe --help, or --help of the command", 2)
         what = f"internal error: {type(error).__name__}: {error}"
         _explain(what, "run it again with -vv and report the traceback", 4)
 

@@ -6,8 +6,6 @@ In: a report and a format. Out: the report alone on standard output or in a file
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +14,7 @@ from ncclprobe.model.report import Cause, Report
 
 if TYPE_CHECKING:
     from ncclprobe.collect.answer import Answer
+    from ncclprobe.collect.hosts import Host
     from ncclprobe.report.renderer import Renderer
 
 
@@ -52,31 +51,24 @@ def status_of(report: Report) -> int:
 class Progress:
     """One line on standard error per event; nothing when quiet."""
 
-    def __init__(self, host_count: int, quiet: bool, verbose: int) -> None:
-        self._left = host_count
+    def __init__(self, hosts: "tuple[Host, ...]", quiet: bool, verbose: int) -> None:
+        self._left = len(hosts)
         self._quiet = quiet
         self._verbose = verbose
         self._started = time.monotonic()
+        if not quiet:
+            where = hosts[0].name if len(hosts) == 1 else f"{len(hosts)} hosts"
+            print(f"collecting evidence from {where} ...", file=sys.stderr, flush=True)
 
     def on_answer(self, answer: "Answer") -> None:
         """A host has answered, or failed to."""
         self._left -= 1
         if self._quiet:
             return
-        outcome = answer.outcome.outcome
         waiting = f", waiting for {self._left} more" if self._left else ""
-        self._say(f"{answer.host}: {outcome}{waiting}")
+        self._say(f"{answer.host}: {answer.outcome.outcome}{waiting}")
         for gap in answer.gaps if self._verbose else ():
             self._say(f"  {gap.who}: {gap.what}: {gap.why}")
 
     def _say(self, text: str) -> None:
         print(f"[{time.monotonic() - self._started:5.1f} s] {text}", file=sys.stderr, flush=True)
-
-
-@contextmanager
-def progress(host_count: int, quiet: bool, verbose: int) -> Iterator[Progress]:
-    """Says what is being asked, then one line per host."""
-    if not quiet:
-        where = "this machine" if host_count == 1 else f"{host_count} hosts"
-        print(f"collecting evidence from {where} ...", file=sys.stderr, flush=True)
-    yield Progress(host_count, quiet, verbose)

@@ -6,6 +6,8 @@ In: rank numbers. Out: folded text, `0-3,7`.
 from collections.abc import Iterable
 from itertools import groupby
 
+_SHORT = 40  # characters, so that a sentence about thousands of ranks stays a sentence
+
 
 def fold(ranks: Iterable[int]) -> str:
     """`[0, 1, 2, 5]` -> `"0-2,5"`; empty text for no rank."""
@@ -14,9 +16,16 @@ def fold(ranks: Iterable[int]) -> str:
     return ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
 
 
+def fold_short(ranks: Iterable[int]) -> str:
+    """The same, cut after about 40 characters: `0,2,4,... (2048 ranks)`."""
+    members = set(ranks)
+    text = fold(members)
+    return text if len(text) <= _SHORT else f"{text[:_SHORT].rpartition(',')[0]},... ({len(members)} ranks)"
+
+
 def name_ranks(ranks: Iterable[int]) -> str:
-    """`rank 3`, `ranks 1-3,7`, or `no rank`."""
-    members = sorted(set(ranks))
+    """`rank 3`, `ranks 1-3,7`, or `no rank`; cut as in `fold_short`."""
+    members = set(ranks)
     if not members:
         return "no rank"
-    return f"rank{'s' if len(members) > 1 else ''} {fold(members)}"
+    return f"rank{'s' if len(members) > 1 else ''} {fold_short(members)}"

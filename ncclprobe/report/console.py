@@ -13,7 +13,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from ncclprobe.model.folding import fold, name_ranks
+from ncclprobe.model.folding import fold_short, name_ranks
 from ncclprobe.model.report import Cause, CodeLocation, Confidence, Report, Verdict
 from ncclprobe.report.renderer import Renderer
 
@@ -21,6 +21,7 @@ _DEFAULT_WIDTH = 80
 _MAX_CLASSES = 6
 _MAX_GAPS = 5
 _MAX_CITATIONS = 3
+_MAX_FOLDED = 60
 _STYLES = {Confidence.CERTAIN: "bold red", Confidence.PROBABLE: "bold yellow", Confidence.POSSIBLE: "bold cyan"}
 # Escape sequences in evidence must not reach the terminal: C0 and C1 controls, and direction marks, become a dot.
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "·")
@@ -70,7 +71,7 @@ def _facts(report: Report) -> RenderableType:
         hosts = f" on {', '.join(verdict.guilty_hosts)}" if verdict.guilty_hosts else ""
         table.add_row("guilty", _text(f"{name_ranks(verdict.guilty_ranks)}{hosts}", "bold"))
     if verdict.victims:
-        table.add_row("victims", _text(f"ranks {verdict.victims} wait"))
+        table.add_row("victims", _text(_shortened(verdict.victims)))
     if verdict.blocked_on:
         table.add_row("blocked on", _text(_blocked(verdict)))
     coverage = report.coverage
@@ -81,6 +82,10 @@ def _facts(report: Report) -> RenderableType:
     kinds = ", ".join(f"{count} {kind}" for kind, count in coverage.kinds.items())
     table.add_row("seen", _text(f"{seen}; {kinds}" if kinds else seen))
     return Padding(table, (1, 0, 0, 2), expand=False)
+
+
+def _shortened(folded: str) -> str:
+    return folded if len(folded) <= _MAX_FOLDED else folded[:_MAX_FOLDED].rpartition(",")[0] + ",..."
 
 
 def _blocked(verdict: Verdict) -> str:
@@ -149,7 +154,7 @@ def _ranks(report: Report) -> Iterator[RenderableType]:
     yield _heading("Ranks")
     ordered = sorted(classes.items(), key=lambda item: (len(item[1]), item[1]))
     for doing, ranks in ordered[:_MAX_CLASSES]:
-        yield Padding(_text(f"{fold(ranks)}: {doing}"), (0, 0, 0, 2), expand=False)
+        yield Padding(_text(f"{fold_short(ranks)}: {doing}"), (0, 0, 0, 2), expand=False)
     if len(ordered) > _MAX_CLASSES:
         rest = sum(len(ranks) for _, ranks in ordered[_MAX_CLASSES:])
         yield Padding(

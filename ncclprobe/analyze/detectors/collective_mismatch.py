@@ -96,30 +96,24 @@ def _where(case: Case, mismatch: Mismatch) -> tuple[CodeLocation, ...]:
 
 def _evidence(case: Case, mismatch: Mismatch) -> Iterator[Citation]:
     guilty, other = mismatch.guilty_side, mismatch.other_side
-    yield _cite_call(mismatch, guilty, "issued")
-    yield _cite_call(mismatch, other, "issued")
-    yield cite(
-        mismatch.timeline.tracks[other.ranks[0]].artifact,
-        f"calls before {mismatch.seq}",
-        mismatch.basis,
-        "tells the side",
-    )
+    yield _cite_call(mismatch, guilty)
+    yield _cite_call(mismatch, other)
     branch = case.branch_taken_by(guilty.ranks, guilty.call.stack)
     if branch:
         artifact, found, frame = branch
         says = f"line {frame.line} runs only on {name_ranks(guilty.ranks)}"
         yield cite(artifact, f"line {found.line}", found.text, says)
     artifact = mismatch.timeline.tracks[other.ranks[0]].artifact
-    yield cite(artifact, f"calls around {mismatch.seq}", mismatch.basis, "the sequence of calls")
+    yield cite(artifact, f"calls around {mismatch.seq}", mismatch.basis, "why that call is the one out of place")
     yield from _agreeing_stacks(case, guilty)
 
 
-def _cite_call(mismatch: Mismatch, side: Side, verb: str) -> Citation:
+def _cite_call(mismatch: Mismatch, side: Side) -> Citation:
     track = mismatch.timeline.tracks[side.ranks[0]]
     frame = innermost_user_frame(side.call.stack)
     quote = f"{side.call.signature}" + (f" from {frame}" if frame else "")
-    state = "has not ended" if not side.call.is_completed else "has ended"
-    says = f"{name_ranks(side.ranks)} {verb} this as call {mismatch.seq}; it {state}"
+    state = "ended" if side.call.is_completed else "has not ended"
+    says = f"{name_ranks(side.ranks)} issued call {mismatch.seq}, which {state}"
     return cite(track.artifact, f"entry {side.call.entry}", quote, says)
 
 
