@@ -22,7 +22,7 @@ lint: $(VENV)/.dev
 	$(BIN)/lint-imports --no-logo
 
 bench: $(VENV)/.dev
-	$(BIN)/python benchmarks/diagnose.py
+	PYTHONPATH=. $(BIN)/python benchmarks/diagnose.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

@@ -4,6 +4,7 @@ In: calls such as `"all_reduce:8"` per rank. Out: the model's own types, without
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ncclprobe.model.collectives import ProcessGroup, Recording, Signature
 from ncclprobe.model.evidence import Artifact, Kind
@@ -30,39 +31,48 @@ def recording(
 ) -> Recording:
     """`"op:size@line"` per call (size and line may be left out); the last one is outstanding unless told otherwise."""
     done = len(calls) - 1 if completed is None else completed
+    members = ProcessGroup(name=group.name, description=group.description, ranks=tuple(ranks) or group.ranks)
+    return (
+        _recording(
+            (members, text, first_seq + index, index < done, _stack(text.partition("@")[2]))
+            for index, text in enumerate(calls)
+        )
+        if calls
+        else Recording(version="2.10", library_version=None, groups=(members,), backends=("nccl",))
+    )
+
+
+def mixed(*calls: tuple) -> Recording:  # type: ignore[type-arg]
+    """Calls in several groups, as `(group, members, op, seq)` with a fifth `True` where the call has ended."""
+    return _recording(
+        (ProcessGroup(name=name, ranks=members), op, seq, bool(ended and ended[0]), ())
+        for name, members, op, seq, *ended in calls
+    )
+
+
+def _stack(line: str) -> tuple[Frame, ...]:
+    return (Frame("train", TRAIN, int(line)),) if line else ()
+
+
+def _recording(rows: Iterable[tuple[ProcessGroup, str, int, bool, tuple[Frame, ...]]]) -> Recording:
+    groups: dict[ProcessGroup, int] = {}
     signatures: dict[Signature, int] = {}
     stacks: dict[tuple[Frame, ...], int] = {}
     columns = Recording(version="2.10", library_version=None)
-    for index, text in enumerate(calls):
-        head, _, line = text.partition("@")
-        op, _, size = head.partition(":")
+    for index, (group, text, seq, is_completed, stack) in enumerate(rows):
+        op, _, size = text.partition("@")[0].partition(":")
         sizes = ((int(size or 8),),)
         signature = Signature(op, sizes, sizes, ("Float",), ("Float",))
-        stack = (Frame("train", TRAIN, int(line)),) if line else ()
-        columns.group_of.append(0)
+        columns.group_of.append(groups.setdefault(group, len(groups)))
         columns.signature_of.append(signatures.setdefault(signature, len(signatures)))
         columns.stack_of.append(stacks.setdefault(stack, len(stacks)))
-        columns.seq.append(first_seq + index)
+        columns.seq.append(seq)
         columns.created_ns.append(NOW_NS + index * STEP_NS)
         columns.timeout_ms.append(600_000)
-        columns.is_completed.append(index < done)
-        columns.is_p2p.append(False)
-    members = ProcessGroup(name=group.name, description=group.description, ranks=tuple(ranks) or group.ranks)
-    return Recording(
-        version="2.10",
-        library_version=None,
-        groups=(members,),
-        signatures=tuple(signatures),
-        stacks=tuple(stacks),
-        backends=("nccl",),
-        group_of=columns.group_of,
-        signature_of=columns.signature_of,
-        stack_of=columns.stack_of,
-        seq=columns.seq,
-        created_ns=columns.created_ns,
-        timeout_ms=columns.timeout_ms,
-        is_completed=columns.is_completed,
-        is_p2p=columns.is_p2p,
+        columns.is_completed.append(is_completed)
+        columns.is_p2p.append(op.startswith(("send", "recv", "coalesced")))
+    return replace(
+        columns, groups=tuple(groups), signatures=tuple(signatures), stacks=tuple(stacks), backends=("nccl",)
     )
 
 

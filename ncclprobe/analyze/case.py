@@ -5,6 +5,8 @@ In: `Evidence`. Out: a `Case`: who the ranks are, where they stand, where their 
 
 from dataclasses import dataclass
 
+from ncclprobe.analyze.frontier import find_frontiers
+from ncclprobe.analyze.heads import find_heads
 from ncclprobe.analyze.match import Mismatch, find_mismatch
 from ncclprobe.analyze.positions import Position, find_positions
 from ncclprobe.analyze.timeline import GroupTimeline, build_timelines
@@ -35,8 +37,13 @@ class Case:
     @property
     def missing(self) -> tuple[int, ...]:
         """Expected ranks that no host shows as a process and no file speaks of."""
-        heard = {*self.ranks, *self.positions, *(rank for timeline in self.timelines for rank in timeline.tracks)}
+        heard = {*self.ranks, *self.positions, *self.dumped}
         return tuple(rank for rank in self.expected if rank not in heard)
+
+    @property
+    def dumped(self) -> frozenset[int]:
+        """Ranks whose flight recorder was read."""
+        return _dumped(self.evidence)
 
     @property
     def silent_hosts(self) -> tuple[str, ...]:
@@ -107,10 +114,16 @@ def build_case(evidence: Evidence) -> Case:
         expected=tuple(range(world_size)) if world_size is not None else tuple(sorted(seen)),
         timelines=timelines,
         mismatches=tuple(mismatch for mismatch in mismatches if mismatch),
-        waits=find_waits(timelines),
+        waits=find_waits(
+            find_heads(evidence.recordings), timelines, find_frontiers(evidence.recordings), _dumped(evidence)
+        ),
         positions=find_positions(evidence.stacks, ranks),
         sources={(s.artifact.host, s.artifact.origin): s for s in evidence.source_files},
     )
+
+
+def _dumped(evidence: Evidence) -> frozenset[int]:
+    return frozenset(s.artifact.rank for s in evidence.recordings if s.artifact.rank is not None)
 
 
 def _world_size_in_dumps(evidence: Evidence) -> int | None:

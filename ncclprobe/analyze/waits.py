@@ -1,102 +1,198 @@
 """Who waits for whom, and who waits for nobody.
 
-In: group timelines and the ranks known to be alive or dead. Out: the `Roots` of the wait-for graph.
+In: recordings, group timelines. Out: `Waits`: the heads, the roots of the wait-for graph, the calls nobody holds up.
 
-Each rank waits on its head only: its earliest outstanding call over all groups, in its own issue order. Later calls
-are queued behind it. Edges go from a rank to the call it waits in, and from a call to the members that hold it up:
-those that have not issued it, else those that fell behind peers which finished an earlier one, else those busy in
-another call. Calls are nodes of their own, so that edges stay linear in ranks.
+Edges go from a rank to each call of its head, and from a call to the ranks that hold it up:
+- absent: members that have not issued it;
+- stalled: members that lag in what has ended behind peers that finished the same calls: such a rank waits for nobody in
+  that call, whatever else it has issued;
+- where there are none of these, busy: members whose own head is another call; for a send or recv, its other end.
+Calls are nodes of their own, so that edges stay linear in ranks.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from enum import Enum
 
+from ncclprobe.analyze.frontier import Frontier, GroupKey
+from ncclprobe.analyze.heads import CallKey, Head
 from ncclprobe.analyze.timeline import GroupTimeline
-from ncclprobe.model.collectives import CollectiveCall
+from ncclprobe.model.report import BlockedOn
 
-CallKey = tuple[int, int]
-"""Index of the group's timeline, and sequence number."""
+# In these a rank may rightly be done before the others: the root of a broadcast has sent, a rank of a reduce has given.
+_ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter", "_broadcast_oop", "_reduce_oop"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """The call a rank waits in."""
+class Reason(str, Enum):
+    """Why others wait for a rank."""
 
-    rank: int
-    key: CallKey
-    call: CollectiveCall
+    ABSENT = "absent"
+    STALLED = "stalled"
+    CYCLE = "cycle"
+
+    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """Ranks others wait for and that wait for nobody outside themselves; `is_cycle` when they wait for one another."""
+    """Ranks that others wait for in `keys` and that wait for nobody outside themselves."""
 
     ranks: tuple[int, ...]
-    is_cycle: bool
-    waited_for_in: tuple[CallKey, ...]
+    reason: Reason
+    keys: tuple[CallKey, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """The heads of the ranks that wait, the roots, and the calls nobody holds up although they do not end."""
+    """`stalled`: calls that all members issued and nobody holds up. `unheard`: members of their groups without a dump."""
 
     heads: dict[int, Head]
     roots: tuple[Root, ...]
     stalled: tuple[CallKey, ...]
+    unheard: tuple[int, ...]
+
+    def waiter(self, root: Root) -> Head:
+        """The lowest rank outside the root that waits for it (inside, for a cycle), and what it waits in."""
+        waiting = [head for head in self.heads.values() if set(head.keys) & set(root.keys)]
+        return next((head for head in waiting if head.rank not in root.ranks), waiting[0])
+
+    def blocked_on(self, root: Root) -> BlockedOn:
+        """That call, for a report."""
+        call = self.waiter(root).call
+        timeout_s = call.timeout_ms / 1000 if call.timeout_ms else None
+        return BlockedOn(group=call.group.label, seq=call.seq, op=call.signature.op, timeout_s=timeout_s)
+
+    def victims(self, root: Root) -> tuple[int, ...]:
+        """Every rank that waits, directly or not, and is not of the root."""
+        return tuple(rank for rank in self.heads if rank not in root.ranks)
 
 
-def find_waits(timelines: tuple[GroupTimeline, ...]) -> Waits:
-    """Roots in order of their lowest rank."""
-    heads = _heads(timelines)
-    calls = {head.key for head in heads.values()}
-    holders = {key: _holders(timelines[key[0]], key, heads) for key in calls}
-    graph: dict[object, list[object]] = {rank: [head.key] for rank, head in heads.items()}
-    graph.update({key: list(ranks) for key, ranks in holders.items()})
-    roots = []
-    for component in _components(graph):
+def find_waits(
+    heads: dict[int, Head],
+    timelines: tuple[GroupTimeline, ...],
+    frontiers: dict[GroupKey, dict[int, Frontier]],
+    dumped: frozenset[int],
+) -> Waits:
+    """`dumped`: ranks whose recorder was read. Roots are in order of their lowest rank."""
+    graph = _Graph(heads, _progress(timelines, frontiers), dumped)
+    roots: list[Root] = []
+    for component in _components(graph.edges):
         ranks = tuple(sorted(node for node in component if isinstance(node, int)))
-        outside = {target for node in component for target in graph.get(node, ())} - set(component)
-        if ranks and not outside:
-            waited = tuple(sorted(key for key, held_by in holders.items() if set(held_by) & set(ranks)))
-            if waited:
-                roots.append(Root(ranks=ranks, is_cycle=len(component) > 1, waited_for_in=waited))
-    stalled = tuple(sorted(key for key, ranks in holders.items() if not ranks))
-    return Waits(heads=heads, roots=_joined(roots), stalled=stalled)
+        members = set(component)
+        if ranks and all(target in members for node in component for target in graph.edges.get(node, ())):
+            roots += graph.root_of(ranks, is_cycle=len(component) > 1)
+    stalled = tuple(sorted(key for key in graph.holders if not graph.holders[key]))
+    heard = {rank for key in graph.holders for rank in key.members} - dumped
+    return Waits(heads=heads, roots=_joined(roots), stalled=stalled, unheard=tuple(sorted(heard)))
+
+
+_Progress = dict[GroupKey, dict[int, Frontier]]
+
+
+def _progress(timelines: tuple[GroupTimeline, ...], frontiers: _Progress) -> _Progress:
+    """Counters and entries together: whichever has seen more."""
+    merged: _Progress = defaultdict(dict)
+    for key, of_rank in frontiers.items():
+        merged[key].update(of_rank)
+    for timeline in timelines:
+        key = (timeline.group.name, timeline.group.ranks)
+        for rank, track in timeline.tracks.items():
+            known = merged[key].get(rank, Frontier(issued=None, ended=None))
+            merged[key][rank] = Frontier(
+                issued=_later(known.issued, track.last_seq), ended=_later(known.ended, track.last_completed)
+            )
+    return merged
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((value for value in (one, other) if value is not None), default=None)
+
+
+class _Graph:
+    """Ranks and calls, and who holds up which call."""
+
+    def __init__(self, heads: dict[int, Head], progress: _Progress, dumped: frozenset[int]) -> None:
+        self.heads = heads
+        self.progress = progress
+        self.dumped = dumped
+        self.waiters: dict[CallKey, list[int]] = defaultdict(list)
+        for rank, head in heads.items():
+            for key in head.keys:
+                self.waiters[key].append(rank)
+        self.furthest = {key: self._furthest(key) for key in {(k.group, k.members) for k in self.waiters}}
+        self.holders = {key: tuple(self._holders(key)) for key in self.waiters}
+        self.edges: dict[object, tuple[object, ...]] = {key: ranks for key, ranks in self.holders.items()}  # noqa: C416
+        for rank, head in heads.items():
+            self.edges[rank] = () if self._is_stalled(rank) else head.keys
+
+    def _furthest(self, group: GroupKey) -> int:
+        ended = (frontier.ended for frontier in self.progress.get(group, {}).values())
+        return max((seq for seq in ended if seq is not None), default=-1)
+
+    def _holders(self, key: CallKey) -> list[int]:
+        if key.is_p2p:
+            return [end for end in key.ends if self._is_elsewhere(end, key)]
+        absent = [rank for rank in self._members(key) if self._is_absent(rank, key)]
+        stalled = [rank for rank in self._members(key) if rank not in absent and self._lags(rank, key)]
+        return absent + stalled or [rank for rank in self._members(key) if self._is_elsewhere(rank, key)]
+
+    def _members(self, key: CallKey) -> Iterable[int]:
+        return key.members or sorted(self.progress.get((key.group, key.members), {}))
+
+    def _is_absent(self, rank: int, key: CallKey) -> bool:
+        """A rank whose recorder was read and holds no such call; one that was not read may be anywhere."""
+        frontier = self.progress.get((key.group, key.members), {}).get(rank)
+        if frontier is None or frontier.issued is None:
+            return rank in self.dumped and rank not in self.waiters[key]
+        return frontier.issued < key.seq
+
+    def _lags(self, rank: int, key: CallKey) -> bool:
+        head = self.heads.get(rank)
+        return head is not None and (key.group, key.members) in _groups(head) and self._is_stalled(rank)
+
+    def _is_stalled(self, rank: int) -> bool:
+        """Peers have finished the very collective that this rank is in."""
+        head = self.heads[rank]
+        if head.call.is_p2p or head.call.signature.op in _ROOTED:
+            return False
+        return all(self.furthest[key.group, key.members] >= key.seq for key in head.keys)
+
+    def _is_elsewhere(self, rank: int, key: CallKey) -> bool:
+        head = self.heads.get(rank)
+        if head is None:
+            return key.is_p2p and rank in self.dumped
+        return key not in head.keys
+
+    def root_of(self, ranks: tuple[int, ...], *, is_cycle: bool) -> Iterator[Root]:
+        """The root these ranks are, if anybody waits for them."""
+        keys = tuple(sorted(key for key, held_by in self.holders.items() if set(held_by) & set(ranks)))
+        others = {rank for key in keys for rank in self.waiters[key]} - set(ranks)
+        if is_cycle:
+            yield Root(ranks=ranks, reason=Reason.CYCLE, keys=keys)
+        elif others:
+            is_stalled = all(rank in self.heads and self._is_stalled(rank) for rank in ranks)
+            yield Root(ranks=ranks, reason=Reason.STALLED if is_stalled else Reason.ABSENT, keys=keys)
+
+
+def _groups(head: Head) -> set[GroupKey]:
+    return {(key.group, key.members) for key in head.keys}
 
 
 def _joined(roots: list[Root]) -> tuple[Root, ...]:
-    """Single ranks that are waited for in the same calls are one root: they share a reason."""
-    by_reason: dict[tuple[bool, tuple[CallKey, ...]], list[int]] = defaultdict(list)
+    """Single ranks that others wait for with the same reason are one root: that is what they share."""
+    by_reason: dict[Reason, list[Root]] = defaultdict(list)
+    cycles = []
     for root in roots:
-        by_reason[root.is_cycle, root.waited_for_in].extend(root.ranks)
-    joined = (Root(ranks=tuple(sorted(r)), is_cycle=c, waited_for_in=w) for (c, w), r in by_reason.items())
-    return tuple(sorted(joined, key=lambda root: root.ranks))
+        cycles.append(root) if root.reason is Reason.CYCLE else by_reason[root.reason].append(root)
+    for reason, alike in by_reason.items():
+        ranks = {rank for root in alike for rank in root.ranks}
+        keys = {key for root in alike for key in root.keys}
+        cycles.append(Root(ranks=tuple(sorted(ranks)), reason=reason, keys=tuple(sorted(keys))))
+    return tuple(sorted(cycles, key=lambda root: root.ranks))
 
 
-def _heads(timelines: tuple[GroupTimeline, ...]) -> dict[int, Head]:
-    heads: dict[int, Head] = {}
-    for index, timeline in enumerate(timelines):
-        for rank, track in timeline.tracks.items():
-            call = track.outstanding
-            if call and (rank not in heads or call.entry < heads[rank].call.entry):
-                heads[rank] = Head(rank=rank, key=(index, call.seq), call=call)
-    return heads
-
-
-def _holders(timeline: GroupTimeline, key: CallKey, heads: dict[int, Head]) -> list[int]:
-    seq = key[1]
-    absent = [rank for rank, track in timeline.tracks.items() if track.last_seq < seq]
-    if absent:
-        return absent
-    ahead = max((track.last_completed or 0 for track in timeline.tracks.values()), default=0)
-    lagging = [rank for rank, track in timeline.tracks.items() if (track.last_completed or 0) < min(seq, ahead)]
-    if lagging:
-        return lagging
-    return [rank for rank in timeline.tracks if rank in heads and heads[rank].key != key]
-
-
-def _components(graph: dict[object, list[object]]) -> Iterable[list[object]]:
+def _components(graph: dict[object, tuple[object, ...]]) -> Iterator[list[object]]:
     """Strongly connected components (Tarjan 1972), without recursion: jobs have thousands of ranks."""
     index: dict[object, int] = {}
     low: dict[object, int] = {}

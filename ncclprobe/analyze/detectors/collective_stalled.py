@@ -7,32 +7,31 @@ from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
-from ncclprobe.analyze.timeline import GroupTimeline
+from ncclprobe.analyze.heads import CallKey
 from ncclprobe.model.report import BlockedOn, Cause, Confidence, Finding
 
 
 def detect(case: Case) -> Iterator[Finding]:
     """Only with a dump of every member, no divergence and no rank that is waited for."""
-    if case.mismatches or case.waits.roots:
+    if case.mismatches or case.waits.roots or case.waits.unheard:
         return
-    for index, seq in case.waits.stalled:
-        timeline = case.timelines[index]
-        if not timeline.silent:
-            yield _finding(timeline, seq)
+    for key in case.waits.stalled[:1]:
+        yield _finding(case, key)
 
 
-def _finding(timeline: GroupTimeline, seq: int) -> Finding:
-    first = timeline.tracks[min(timeline.tracks)]
-    call = first.call(seq)
-    op = call.signature.op if call else "the call"
+def _finding(case: Case, key: CallKey) -> Finding:
+    head = next(head for head in case.waits.heads.values() if key in head.keys)
+    group, op, seq = head.call.group.label, head.call.signature.op, head.call.seq
     return Finding(
         cause=Cause.COLLECTIVE_STALLED,
-        summary=f"All members of group {timeline.group.label} issued {op} as call {seq}; it ends nowhere."[:200],
+        summary=f"All members of group {group} issued {op} as call {seq}; it ends nowhere."[:200],
         guilty_ranks=(),
         confidence=Confidence.PROBABLE,
-        victims=timeline.members,
-        blocked_on=BlockedOn(group=timeline.group.label, seq=seq, op=op),
-        evidence=(cite(first.artifact, f"call {seq}", op, "the same call is the last one on every member"),),
+        victims=tuple(case.waits.heads),
+        blocked_on=BlockedOn(group=group, seq=seq, op=op),
+        evidence=(
+            cite(head.artifact, f"entry {head.call.entry}", str(head.call.signature), "all members wait in this call"),
+        ),
         next_steps=(
             "look for a GPU or link fault: dmesg for Xid lines, ibstat or ethtool for ports, nvidia-smi for lost GPUs",
             "run the same ranks with nccl-tests all_reduce_perf to see whether the network alone hangs",

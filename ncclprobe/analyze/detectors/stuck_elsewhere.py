@@ -85,10 +85,7 @@ def _blocked_on(case: Case, ranks: tuple[int, ...]) -> BlockedOn | None:
     """The call the roots are missing from, as one who waits in it recorded it."""
     for root in case.waits.roots:
         if set(root.ranks) & set(ranks):
-            key = root.waited_for_in[0]
-            head = next(head for _, head in sorted(case.waits.heads.items()) if head.key == key)
-            timeline = case.timelines[key[0]]
-            return BlockedOn(group=timeline.group.label, seq=key[1], op=head.call.signature.op)
+            return case.waits.blocked_on(root)
     return None
 
 
@@ -101,10 +98,10 @@ def _evidence(case: Case, positions: list[Position], waiting: list[Position]) ->
         quote = str(waiter.user_frame or waiter.place.frame)
         yield cite(waiter.artifact, "MainThread", quote, f"{name_ranks(p.rank for p in waiting)}: {waiter.phase}")
     for root in case.waits.roots:
-        if set(root.ranks) <= {p.rank for p in positions}:
-            track = case.timelines[root.waited_for_in[0][0]].tracks[root.ranks[0]]
-            says = f"{name_ranks(root.ranks)} never issued call {root.waited_for_in[0][1]}, which the others wait in"
-            yield cite(track.artifact, f"entry {track.rows[-1]}", f"last call of the group: {track.last_seq}", says)
+        if set(root.ranks) <= {position.rank for position in positions}:
+            head = case.waits.waiter(root)
+            says = f"{name_ranks(root.ranks)} never issued the call that rank {head.rank} waits in"
+            yield cite(head.artifact, f"entry {head.call.entry}", str(head.call.signature), says)
 
 
 def _cite_child(rank: int, child: tuple[object, Place]) -> Citation:

@@ -1,0 +1,65 @@
+"""How far each rank has come in each group, from the recorder's own counters where its entries do not reach.
+
+In: recordings. Out: `Frontier` per group and rank: the last collective issued and the last ended.
+
+`pg_status` survives a wrapped ring and an only-active dump. It is keyed by the rank's own `pg_id`, which entries map to
+a group; where a rank has no entries, its groups were made in order of their numeric names (torch numbers groups as
+they are made, in every process alike), so that the sorted ids and the sorted names pair up. In groups that also do
+point-to-point, torch writes whichever counter moved last there, so it says nothing of the collectives; nor does gloo's.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ncclprobe.model.collectives import GroupStatus, Recording
+from ncclprobe.model.records import Sourced
+
+GroupKey = tuple[str, tuple[int, ...]]
+"""Name and member ranks: equal names with other members are other groups."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frontier:
+    """The last collective a rank issued in a group, and the last that ended; None is unknown."""
+
+    issued: int | None
+    ended: int | None
+
+
+def find_frontiers(recordings: Iterable[Sourced[Recording]]) -> dict[GroupKey, dict[int, Frontier]]:
+    """By group, then by rank; only what the recorders' counters tell."""
+    known = [sourced for sourced in recordings if sourced.artifact.rank is not None]
+    mixed = {key for sourced in known for key in _groups_with_p2p(sourced.record)}
+    frontiers: dict[GroupKey, dict[int, Frontier]] = defaultdict(dict)
+    for sourced in sorted(known, key=lambda s: s.artifact.path):
+        if "gloo" in sourced.record.backends:
+            continue
+        for key, status in _statuses(sourced.record):
+            if key not in mixed:
+                rank = sourced.artifact.rank
+                assert rank is not None
+                frontiers[key][rank] = Frontier(issued=status.last_enqueued, ended=status.last_completed)
+    return dict(frontiers)
+
+
+def _groups_with_p2p(recording: Recording) -> set[GroupKey]:
+    indexes = {group for group, is_p2p in zip(recording.group_of, recording.is_p2p, strict=True) if is_p2p}
+    return {(recording.groups[index].name, recording.groups[index].ranks) for index in indexes}
+
+
+def _statuses(recording: Recording) -> Iterable[tuple[GroupKey, GroupStatus]]:
+    by_creation = _by_creation(recording)
+    for pg_id, status in recording.statuses.items():
+        index = recording.group_of_id.get(pg_id, by_creation.get(pg_id))
+        if index is not None:
+            group = recording.groups[index]
+            yield (group.name, group.ranks), status
+
+
+def _by_creation(recording: Recording) -> dict[str, int]:
+    names = [group.name for group in recording.groups]
+    if len(names) != len(recording.statuses) or not all(n.isdigit() for n in (*names, *recording.statuses)):
+        return {}
+    in_order = sorted(range(len(names)), key=lambda index: int(names[index]))
+    return dict(zip(sorted(recording.statuses, key=int), in_order, strict=True))
