@@ -1,0 +1,106 @@
+"""What `analyze` was given: a bundle, or loose files and directories of evidence, in any mix.
+
+In: paths. Out: `Inputs`: artifacts with their bytes at hand, the hosts a bundle names, and gaps for what is of no use.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ncclprobe.bundle.reader import Bundle, is_bundle, open_bundle
+from ncclprobe.model.errors import BundleError, UsageError
+from ncclprobe.model.evidence import Artifact, Gap
+from ncclprobe.model.manifest import HostOutcome
+from ncclprobe.parse import recognize
+
+MAX_FILES = 200_000
+MAX_FILE_BYTES = 256 << 20
+_NO_HOST = ""
+
+
+@dataclass(slots=True)
+class Inputs:
+    """`items` are artifacts and how to read each; what cannot be read raises BundleError then."""
+
+    items: list[tuple[Artifact, Callable[[], bytes]]] = field(default_factory=list)
+    hosts: list[HostOutcome] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+
+@contextmanager
+def open_inputs(paths: Iterable[Path]) -> Iterator[Inputs]:
+    """UsageError for a path that does not exist; BundleError for a single file that is nothing we know."""
+    inputs = Inputs()
+    with ExitStack() as stack:
+        for path in paths:
+            if not path.exists():
+                raise UsageError(f"{path} does not exist", "name a bundle, a directory, or files of evidence")
+            if is_bundle(path):
+                _add_bundle(inputs, stack.enter_context(open_bundle(path)))
+            else:
+                _add_files(inputs, path)
+        yield inputs
+
+
+def _add_bundle(inputs: Inputs, bundle: Bundle) -> None:
+    inputs.items += [(item, lambda item=item: bundle.read(item)) for item in bundle.manifest.items]  # type: ignore[misc]
+    inputs.hosts += bundle.manifest.hosts
+    inputs.gaps += bundle.gaps
+
+
+def _add_files(inputs: Inputs, root: Path) -> None:
+    for number, path in enumerate(_files(root)):
+        if number == MAX_FILES:
+            inputs.gaps.append(_gap(str(root), "its other files were left out", f"it holds over {MAX_FILES} files"))
+            return
+        _add_file(inputs, path, _shown(path, root))
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """Every file below, in order of name; hidden ones and links are left alone."""
+    if not root.is_dir():
+        yield root
+        return
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(folder) / name for name in sorted(names) if not name.startswith("."))
+
+
+def _shown(path: Path, root: Path) -> str:
+    return path.name if path == root else path.relative_to(root).as_posix()
+
+
+def _add_file(inputs: Inputs, path: Path, name: str) -> None:
+    try:
+        head = _read(path, recognize.HEAD_BYTES)
+    except BundleError as error:
+        inputs.gaps.append(_gap(name, "it cannot be read", str(error)))
+        return
+    kind = recognize.kind_of(head, path.name)
+    if kind is None:
+        why = "it is empty" if not head else "it is none of the kinds of evidence that can be read"
+        inputs.gaps.append(_gap(name, "it says nothing", why))
+        return
+    artifact = Artifact(path=name, kind=kind, host=_NO_HOST, origin=str(path), rank=recognize.rank_in_name(path.name))
+    inputs.items.append((artifact, lambda: _read(path, MAX_FILE_BYTES)))
+
+
+def _gap(who: str, what: str, why: str) -> Gap:
+    return Gap(who=who, what=what, why=why, action="nothing, when the rest decides")
+
+
+def _read(path: Path, limit_bytes: int) -> bytes:
+    """Never follows a link, and never opens a pipe or a device: that could block."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise BundleError("it is no regular file", "name the file itself")
+            data = file.read(limit_bytes + 1)
+    except OSError as error:
+        raise BundleError(error.strerror or str(error), "make it readable, or leave it out") from None
+    if len(data) > limit_bytes and limit_bytes == MAX_FILE_BYTES:
+        raise BundleError(f"it is larger than {limit_bytes >> 20} MiB", "no such file of evidence is")
+    return data[:limit_bytes]

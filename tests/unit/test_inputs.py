@@ -1,0 +1,63 @@
+"""Loose files of evidence: found by content, never dangerous, every useless one a gap."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from ncclprobe.bundle.writer import BundleWriter
+from ncclprobe.inputs import open_inputs
+from ncclprobe.model.errors import BundleError, UsageError
+from ncclprobe.model.evidence import Artifact, Kind
+
+DUMP = pickle.dumps({"version": "2.10", "entries": []}, 2)
+
+
+def test_files_below_a_directory_in_order_of_name(tmp_path: Path) -> None:
+    for name in ("b/rank_1", "a/rank_0", "c"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(DUMP)
+    with open_inputs([tmp_path]) as inputs:
+        assert [(item.path, item.rank, item.kind) for item, _ in inputs.items] == [
+            ("c", None, Kind.FLIGHT_RECORDER),
+            ("a/rank_0", 0, Kind.FLIGHT_RECORDER),
+            ("b/rank_1", 1, Kind.FLIGHT_RECORDER),
+        ]
+        assert inputs.items[0][1]() == DUMP
+
+
+def test_useless_files_are_gaps(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "noise").write_bytes(b"\0\1")
+    (tmp_path / ".hidden").write_bytes(DUMP)
+    with open_inputs([tmp_path]) as inputs:
+        assert inputs.items == []
+        assert {gap.who: gap.why for gap in inputs.gaps} == {
+            "empty": "it is empty",
+            "noise": "it is none of the kinds of evidence that can be read",
+        }
+
+
+def test_links_pipes_and_files_that_vanish_do_no_harm(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("/etc/hostname")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "rank_0").write_bytes(DUMP)
+    with open_inputs([tmp_path]) as inputs:
+        assert {gap.who for gap in inputs.gaps} == {"link", "pipe"}
+        (tmp_path / "rank_0").unlink()
+        with pytest.raises(BundleError):
+            inputs.items[0][1]()
+
+
+def test_a_bundle_and_loose_files_in_one_go(tmp_path: Path) -> None:
+    with BundleWriter.create(tmp_path / "bundle", "test", None, None) as writer:
+        writer.add(Artifact(path="live_dump/rank0", kind=Kind.FLIGHT_RECORDER, host="n", origin="x", rank=0), [DUMP])
+    (tmp_path / "rank_1").write_bytes(DUMP)
+    with open_inputs([tmp_path / "bundle", tmp_path / "rank_1"]) as inputs:
+        assert [(item.rank, item.host) for item, _ in inputs.items] == [(0, "n"), (1, "")]
+
+
+def test_a_path_that_does_not_exist_is_wrong_usage(tmp_path: Path) -> None:
+    with pytest.raises(UsageError), open_inputs([tmp_path / "missing"]):
+        pass
