@@ -95,13 +95,17 @@ def dumps(recordings: Mapping[int, Recording], host: str = "node1") -> tuple[Sou
 
 
 def processes(
-    ranks: Iterable[int], world_size: int, host: str = "node1", cpu_s: float = 0.0
+    ranks: Iterable[int],
+    world_size: int,
+    host: str = "node1",
+    cpu_s: float = 0.0,
+    first_look_ns: int = NOW_NS + 60_000_000_000,
 ) -> tuple[Sourced[JobProcess], ...]:
     """A live process per rank, idle between two looks a second apart unless `cpu_s` says otherwise."""
     artifact = Artifact(path=f"hosts/{host}/processes/processes.json", kind=Kind.PROCESSES, host=host, origin="/proc")
     looks = tuple(
         ProcessLook(
-            time_ns=NOW_NS + i * 1_000_000_000, state="S", wchan="futex_do_wait", cpu_s=10 + i * cpu_s, threads=4
+            time_ns=first_look_ns + i * 1_000_000_000, state="S", wchan="futex_do_wait", cpu_s=10 + i * cpu_s, threads=4
         )
         for i in range(2)
     )

@@ -18,7 +18,7 @@ _IDLE_SHARE = 0.05  # of one core, between the looks: polling threads use about 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """One rank at the last look. `is_still`: the same stack at both looks; `cpu_share`: of one core, between them."""
+    """One rank at the last look. `is_still`: the same calls at both looks; `cpu_share`: of one core, between them."""
 
     rank: int
     place: Place
@@ -73,11 +73,16 @@ def _position(
         user_frame=innermost_user_frame(main.stack),
         stack=main.stack,
         artifact=last.artifact,
-        is_still=None if len(threads) < 2 else all(t is not None and t.stack == main.stack for t in threads),
+        is_still=None if len(threads) < 2 else all(t is not None and _is_same(t.stack, main.stack) for t in threads),
         cpu_share=_cpu_share(process),
         gil_owner=next((thread for thread in last.record.threads if thread.owns_gil), None),
         children=children,
     )
+
+
+def _is_same(one: Stack, other: Stack) -> bool:
+    """The same calls from the same lines; the line inside the innermost function may differ: a loop stays in it."""
+    return one[1:] == other[1:] and [(f.function, f.file) for f in one[:1]] == [(f.function, f.file) for f in other[:1]]
 
 
 def _cpu_share(process: Rank | None) -> float | None:

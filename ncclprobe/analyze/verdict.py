@@ -66,6 +66,8 @@ def analyze(evidence: Evidence) -> Report:
 
 
 def _rank_of_finding(finding: Finding) -> tuple[int, int, str, tuple[int, ...]]:
+    if finding.cause is Cause.PROGRESSING and finding.confidence is Confidence.CERTAIN:
+        return -1, 0, finding.cause.value, ()
     order = next((i for i, causes in enumerate(_ORDER) if finding.cause in causes), len(_ORDER))
     if finding.confidence is Confidence.POSSIBLE:
         order += len(_ORDER)
@@ -109,6 +111,10 @@ def _inconclusive(case: Case, lead: Finding | None, status: Status) -> Verdict:
         who = name_ranks(case.missing).capitalize()
         summary = f"{who} of {case.world_size} could not be found; a silent rank is the first suspect."
         steps = (f"find the processes of {name_ranks(case.missing)}: add their host, or look for how they ended",)
+    elif case.waits.unheard and not case.waits.roots:
+        who = name_ranks(case.waits.unheard).capitalize()
+        summary = f"{who} gave no dump, and the others wait in calls they may not have issued: they are the suspects."
+        steps = (f"get the dumps or the stacks of {name_ranks(case.waits.unheard)}",)
     elif lead is not None and lead.suspects:
         summary, steps = lead.summary, lead.next_steps
     elif lead is not None:

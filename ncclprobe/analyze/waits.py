@@ -45,7 +45,7 @@ class Root:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """`stalled`: calls that all members issued and nobody holds up. `unheard`: members of their groups without a dump."""
+    """`stalled`: calls all members issued and nobody holds up. `unheard`: members of their groups without a dump."""
 
     heads: dict[int, Head]
     roots: tuple[Root, ...]

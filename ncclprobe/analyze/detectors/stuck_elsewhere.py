@@ -5,6 +5,7 @@ In: positions, and roots of the wait-for graph where there are dumps. Out: a fin
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
@@ -38,7 +39,10 @@ def detect(case: Case) -> Iterator[Finding]:
     for position in outside:
         by_cause[_CAUSES[position.phase]].append(position)
     for cause, positions in sorted(by_cause.items()):
-        yield _finding(case, cause, positions, waiting)
+        finding = _finding(case, cause, positions, waiting)
+        # A rank that moves is not stuck: it may be slow, or it may loop. Only a longer look can tell.
+        is_moving = any(position.is_still is False for position in positions)
+        yield replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks) if is_moving else finding
 
 
 def _finding(case: Case, cause: Cause, positions: list[Position], waiting: list[Position]) -> Finding:

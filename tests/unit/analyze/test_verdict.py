@@ -11,6 +11,8 @@ from ncclprobe.model.records import Evidence, Sourced
 from ncclprobe.model.report import Cause, Confidence, Status
 from tests.evidence import (
     DATALOADER,
+    NOW_NS,
+    STEP_NS,
     TRAIN,
     both_looks,
     dumps,
@@ -139,6 +141,22 @@ def test_a_job_that_moves_is_not_hung() -> None:
     second = stacks({rank: in_backward(2) for rank in range(4)}, look=2)
     verdict = analyze(demo(recordings=(), stacks=first + second, processes=processes(range(4), 4, cpu_s=0.5))).verdict
     assert (verdict.cause, verdict.guilty_ranks) == (Cause.PROGRESSING, ())
+
+
+def test_a_rank_that_spins_for_its_gpu_is_not_at_work() -> None:
+    waiting = {rank: in_collective("all_reduce", 2) for rank in (0, 1, 2)}
+    first = stacks({**waiting, 3: (Frame("parse", TRAIN, 1), Frame("train", TRAIN, 3))}, look=1)
+    second = stacks({**waiting, 3: (Frame("read", TRAIN, 1), Frame("train", TRAIN, 4))}, look=2)
+    report = analyze(demo(recordings=(), stacks=first + second, processes=processes(range(4), 4, cpu_s=1.0)))
+    assert (report.verdict.cause, report.verdict.guilty_ranks) == (Cause.INCONCLUSIVE, ())
+    assert report.findings[0].suspects == (3,)
+
+
+def test_recorders_with_calls_newer_than_the_first_look_prove_progress() -> None:
+    calls = {rank: recording(STEP * 10, completed=10 - rank % 2) for rank in range(4)}
+    early = processes(range(4), 4, first_look_ns=NOW_NS + STEP_NS)
+    verdict = analyze(demo(recordings=dumps(calls), processes=early)).verdict
+    assert (verdict.cause, verdict.confidence) == (Cause.PROGRESSING, Confidence.CERTAIN)
 
 
 def test_a_partial_collection_never_reads_as_healthy() -> None:
