@@ -91,6 +91,19 @@ def test_the_report_alone_is_on_standard_output(bundle: Path) -> None:
     assert (done.returncode, done.stderr) == (3, "")
 
 
+def test_a_hostile_dump_runs_nothing_and_is_one_gap(tmp_path: Path) -> None:
+    """A pickle that would run a command if it were loaded the ordinary way."""
+    mark = tmp_path / "was-run"
+    hostile = b"cos\nsystem\n(S'touch " + str(mark).encode() + b"'\ntR."
+    with BundleWriter.create(tmp_path / "bundle", "test", "job", 1.0) as writer:
+        artifact = Artifact(path="live_dump/rank0.dump", kind=Kind.FLIGHT_RECORDER, host="node1", origin="x", rank=0)
+        writer.add(artifact, [hostile])
+    done = ncclprobe("analyze", str(tmp_path / "bundle"), "--format", "json")
+    (gap,) = [gap for gap in json.loads(done.stdout)["gaps"] if gap["who"] == "rank 0"]
+    assert "cannot be read" in gap["what"]
+    assert (done.returncode, done.stderr, mark.exists()) == (3, "", False)
+
+
 def test_out_writes_the_same_report_to_a_file(bundle: Path, tmp_path: Path) -> None:
     shown = ncclprobe("analyze", str(bundle), "--format", "json").stdout
     done = ncclprobe("analyze", str(bundle), "--format", "json", "--out", str(tmp_path / "report.json"))
