@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,11 +48,14 @@ def _options(
     no_user_code: Annotated[
         bool, typer.Option("--no-user-code", help="Leave the user's source files out of the bundle.")
     ] = False,
+    identity: Annotated[
+        Path | None, typer.Option("--identity", "-i", help="The private key to log in with, besides those of ssh.")
+    ] = None,
     accept_new_host_keys: Annotated[
         bool, typer.Option("--accept-new-host-keys", help="Trust hosts that known_hosts does not name yet.")
     ] = False,
 ) -> "tuple[Target, Request]":
-    target = _target(hosts, local, accept_new_host_keys)
+    target = _target(hosts, local, identity, accept_new_host_keys)
     if pid is not None and len(target.hosts) > 1:
         raise UsageError("--pid names a process on one host, and there are several", "name the job with --job")
     if no_stacks and (blocking_stacks or native_stacks):
@@ -74,7 +78,7 @@ def _options(
     return target, Request(options=allowed, selection=selection, deadline_s=deadline)
 
 
-def _target(hosts: str | None, local: bool, accept_new_host_keys: bool) -> "Target":
+def _target(hosts: str | None, local: bool, identity: Path | None, accept_new_host_keys: bool) -> "Target":
     from ncclprobe.workflow import Target
 
     if hosts is None:
@@ -84,7 +88,9 @@ def _target(hosts: str | None, local: bool, accept_new_host_keys: bool) -> "Targ
     from ncclprobe.collect.hosts import read_hosts
     from ncclprobe.collect.transport.ssh import SshTransport
 
-    return Target(read_hosts(hosts, sys.stdin), SshTransport(accept_new_host_keys=accept_new_host_keys))
+    return Target(
+        read_hosts(hosts, sys.stdin), SshTransport(accept_new_host_keys=accept_new_host_keys, identity=identity)
+    )
 
 
 def collects(command: Callable[..., None]) -> Callable[..., None]:
