@@ -49,7 +49,7 @@ def _options(
         bool, typer.Option("--no-user-code", help="Leave the user's source files out of the bundle.")
     ] = False,
     identity: Annotated[
-        Path | None, typer.Option("--identity", "-i", help="The private key to log in with, besides those of ssh.")
+        Path | None, typer.Option("--identity", "-i", help="The one private key to log in with.")
     ] = None,
     accept_new_host_keys: Annotated[
         bool, typer.Option("--accept-new-host-keys", help="Trust hosts that known_hosts does not name yet.")
@@ -83,6 +83,8 @@ def _target(hosts: str | None, local: bool, identity: Path | None, accept_new_ho
 
     if hosts is None:
         return Target()
+    if identity is not None and not identity.is_file():
+        raise UsageError(f"there is no key {identity}", "check the path, or leave --identity out")
     if local:
         raise UsageError("--local and --hosts contradict each other", "give one of them")
     from ncclprobe.collect.hosts import read_hosts
