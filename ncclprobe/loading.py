@@ -1,20 +1,28 @@
-"""From a bundle to records: each artifact goes through the parser of its kind.
+"""From artifacts to records: each goes through the parser of its kind.
 
-In: an open `Bundle`. Out: `Evidence`. What cannot be read is one gap, and the rest is still analysed.
+In: an open `Bundle`, or artifacts with a way to read each. Out: `Evidence`. What cannot be read is one gap, and the
+rest is still analysed.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from ncclprobe.bundle.reader import Bundle
 from ncclprobe.model.errors import NcclprobeError
 from ncclprobe.model.evidence import Artifact, Gap, Kind
+from ncclprobe.model.manifest import HostOutcome
 from ncclprobe.model.records import Evidence, Sourced
-from ncclprobe.parse import flight_recorder, gpu, kernel_log, processes, stacks, user_code
+from ncclprobe.parse import flight_recorder, gpu, kernel_log, processes, recognize, stacks, user_code
 from ncclprobe.parse.isolated import parse_isolated
 from ncclprobe.parse.parsed import Parsed
 
-_PARSERS = {
+Item = tuple[Artifact, Callable[[], bytes]]
+
+_PARSERS: dict[Kind, Callable[[bytes], Parsed[Any]]] = {
     Kind.FLIGHT_RECORDER: flight_recorder.parse,
     Kind.STACKS: stacks.parse,
     Kind.PROCESSES: processes.parse,
@@ -22,37 +30,70 @@ _PARSERS = {
     Kind.USER_CODE: user_code.parse,
     Kind.GPU: gpu.parse,
 }
+_READ_AGAIN = "nothing, when the rest decides; else collect it again"
 
 
 def load(bundle: Bundle) -> Evidence:
     """Everything in the bundle, in order of path."""
-    items = sorted(bundle.manifest.items, key=lambda item: item.path)
-    records: dict[Kind, list[Sourced]] = {kind: [] for kind in Kind}  # type: ignore[type-arg]
-    gaps = list(bundle.gaps)
-    wanted = [item for item in items if item.kind in _PARSERS]
-    parsed = parse_isolated((_PARSERS[item.kind], lambda item=item: bundle.read(item)) for item in wanted)  # type: ignore[misc]
-    for item, result in zip(wanted, parsed, strict=True):
-        gaps += _problems(item, result)
-        if isinstance(result, Parsed):
-            records[item.kind] += (Sourced(item, record) for record in result.records)
+    items = [(item, partial(bundle.read, item)) for item in bundle.manifest.items]
+    return load_items(items, bundle.manifest.hosts, bundle.gaps)
+
+
+def load_items(items: Iterable[Item], hosts: Iterable[HostOutcome] = (), gaps: Iterable[Gap] = ()) -> Evidence:
+    """Every artifact, in order of path; a function that reads one may raise NcclprobeError."""
+    ordered = sorted(((_with_rank(artifact), read) for artifact, read in items), key=lambda item: item[0].path)
+    records: dict[Kind, list[Sourced[Any]]] = {kind: [] for kind in Kind}
+    found = [*gaps, *_useless([artifact for artifact, _ in ordered])]
+    known = [item for item in ordered if item[0].kind in _PARSERS]
+    jobs = ((_PARSERS[artifact.kind], read) for artifact, read in known)
+    with closing(parse_isolated(jobs)) as results:
+        for (artifact, _), result in zip(known, results, strict=True):
+            found += _gaps(artifact, result)
+            if isinstance(result, Parsed):
+                records[artifact.kind] += (Sourced(artifact, record) for record in result.records)
     return Evidence(
-        hosts=bundle.manifest.hosts,
+        hosts=tuple(hosts),
         processes=tuple(records[Kind.PROCESSES]),
         recordings=tuple(records[Kind.FLIGHT_RECORDER]),
         stacks=tuple(records[Kind.STACKS]),
         source_files=tuple(records[Kind.USER_CODE]),
         oom_kills=tuple(records[Kind.KERNEL_LOG]),
         gpus=tuple(records[Kind.GPU]),
-        gaps=tuple(gaps),
-        kinds=dict(Counter(str(item.kind) for item in items)),
+        gaps=tuple(found),
+        kinds=dict(Counter(str(artifact.kind) for artifact, _ in ordered)),
     )
 
 
-def _problems(item: Artifact, result: "Parsed[object] | NcclprobeError") -> Iterable[Gap]:
-    who = f"rank {item.rank}" if item.rank is not None else item.host
-    action = "nothing, when the rest decides; else collect it again"
+def _with_rank(artifact: Artifact) -> Artifact:
+    """A dump does not say whose it is; where the manifest is lost, its name does."""
+    if artifact.kind is not Kind.FLIGHT_RECORDER or artifact.rank is not None:
+        return artifact
+    return replace(artifact, rank=recognize.rank_in_name(artifact.path.rpartition("/")[2]))
+
+
+def _useless(artifacts: list[Artifact]) -> Iterator[Gap]:
+    """One gap per kind that has no parser, and one for dumps of unknown ranks: no evidence is dropped in silence."""
+    for kind in Kind:
+        paths = [artifact.path for artifact in artifacts if artifact.kind is kind]
+        if paths and kind not in _PARSERS:
+            why = "this version of ncclprobe keeps them, but has no parser for them"
+            yield _folded(f"of kind {kind}", paths, why, "read them by hand")
+    nobodys = [item.path for item in artifacts if item.kind is Kind.FLIGHT_RECORDER and item.rank is None]
+    if nobodys:
+        why = "a flight-recorder dump does not say which rank wrote it, and neither does its name"
+        yield _folded("dumps", nobodys, why, "end the names in the rank, as torch does: nccl_trace_rank_3")
+
+
+def _folded(what: str, paths: list[str], why: str, action: str) -> Gap:
+    return Gap(
+        who="all hosts", what=f"{len(paths)} {what} not used, the first being {paths[0]}", why=why, action=action
+    )
+
+
+def _gaps(artifact: Artifact, result: "Parsed[Any] | NcclprobeError") -> Iterator[Gap]:
+    who = f"rank {artifact.rank}" if artifact.rank is not None else artifact.host or artifact.path
     if isinstance(result, NcclprobeError):
-        yield Gap(who=who, what=f"{item.path} cannot be read", why=str(result), action=action)
+        yield Gap(who=who, what=f"{artifact.path} cannot be read", why=str(result), action=_READ_AGAIN)
         return
     for problem in result.problems:
-        yield Gap(who=who, what=f"{item.path} cannot be read in full", why=problem, action=action)
+        yield Gap(who=who, what=f"{artifact.path} cannot be read in full", why=problem, action=_READ_AGAIN)

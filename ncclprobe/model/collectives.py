@@ -74,10 +74,13 @@ class Recording:
     `statuses` is keyed by the rank's own `pg_id`, which `group_of_id` maps to an index of `groups` where entries tell.
     `group_of`, `signature_of`, `stack_of` index `groups`, `signatures` and `stacks`. `seq` is `collective_seq_id`
     (`p2p_seq_id` where `is_p2p`). `is_completed` is state "completed", or `retired` where the backend is gloo.
+    `created_ns` is 0 and `timeout_ms` -1 where the dump says none. Not `is_whole`: entries were damaged or never
+    written, so a call that is not here may still have been made.
     """
 
     version: str
     library_version: str | None
+    is_whole: bool = True
     groups: tuple[ProcessGroup, ...] = ()
     group_of_id: dict[str, int] = field(default_factory=dict)
     statuses: dict[str, GroupStatus] = field(default_factory=dict)

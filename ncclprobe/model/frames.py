@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 # Folders of installed code, and the interpreter's own. `<frozen importlib._bootstrap>` and `<string>` have no file.
 _LIBRARY = re.compile(r"(^|/)(site-packages|dist-packages)/|(^|/)lib(64)?/python\d(\.\d+)?/|^<")
+# Frames of C and C++ (py-spy --native, torch with TORCH_NCCL_TRACE_CPP_STACK): a shared object, a source, or nothing.
+_NATIVE = re.compile(r"^$|^\?\?|\.so(\.\d+)*$|\.(c|cc|cpp|cxx|cu|cuh|h|hpp|S)$|(^|/)python\d(\.\d+)?$")
 _STDLIB_SHORT = re.compile(
     r"^(threading|queue|runpy|selectors|socket|ssl|subprocess|concurrent/|asyncio/|multiprocessing/)"
 )
@@ -29,8 +31,8 @@ class Frame:
 
     @property
     def is_user_code(self) -> bool:
-        """Whether the file lies outside installed packages and the interpreter."""
-        return not _LIBRARY.search(self.file) and not _STDLIB_SHORT.match(self.file)
+        """Whether the file is Python code outside installed packages and the interpreter."""
+        return not any(pattern.search(self.file) for pattern in (_LIBRARY, _STDLIB_SHORT, _NATIVE))
 
     def __str__(self) -> str:
         return f"{self.function} ({self.file}:{self.line})"

@@ -29,8 +29,14 @@ class JobKey:
         return " ".join(filter(None, (self.scheduler_id, self.run_id, self.master))) or "unnamed"
 
     def is_named(self, name: str) -> bool:
-        """Whether a person's `--job NAME` means this job: any one of its parts, or the whole."""
-        return name in (self.run_id, self.master, self.scheduler_id, str(self))
+        """Whether a person's `--job NAME` means this job: any one of its parts, or the whole.
+
+        Of `slurm:123.0` the allocation `123` is enough; `ID@PID` is one of two jobs with the rendezvous id `ID`.
+        """
+        step = self.scheduler_id.removeprefix("slurm:")
+        allocation = step.partition(".")[0] if self.scheduler_id.startswith("slurm:") else step
+        parts = (self.run_id, self.run_id.partition("@")[0], self.master, self.scheduler_id)
+        return name != "" and name in (str(self), *parts, step, allocation, f"slurm:{allocation}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

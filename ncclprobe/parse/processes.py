@@ -1,0 +1,47 @@
+"""The job's processes on one host, as the probe's `processes` source writes them.
+
+In: its JSON, `{"processes": [...]}`. Out: `JobProcess`es with their looks.
+"""
+
+from typing import Any
+
+from ncclprobe.model.job import JobKey, JobProcess, ProcessLook, Role
+from ncclprobe.parse import fields
+from ncclprobe.parse.parsed import Parsed
+
+
+def parse(data: bytes) -> Parsed[JobProcess]:
+    """All processes; ParseError when the JSON is damaged, a problem for damaged ones."""
+    return fields.records(data, "processes", from_fields)
+
+
+def from_fields(item: dict[str, Any]) -> JobProcess:
+    """One process from its JSON object; ValueError or KeyError when it is damaged."""
+    job = item.get("job") or {}
+    return JobProcess(
+        pid=fields.required(item, "pid"),
+        role=Role(item["role"]),
+        rank=fields.whole(item, "rank"),
+        local_rank=fields.whole(item, "local_rank"),
+        world_size=fields.whole(item, "world_size"),
+        job=JobKey(
+            run_id=fields.text(job, "run_id"),
+            master=fields.text(job, "master"),
+            scheduler_id=fields.text(job, "scheduler_id"),
+        ),
+        command=fields.text(item, "command"),
+        user=fields.text(item, "user"),
+        parent_pid=fields.whole(item, "parent_pid"),
+        inner_pid=fields.whole(item, "inner_pid"),
+        looks=tuple(_look(look) for look in item.get("looks") or ()),
+    )
+
+
+def _look(look: dict[str, Any]) -> ProcessLook:
+    return ProcessLook(
+        time_ns=fields.required(look, "time_ns"),
+        state=fields.text(look, "state", 1),
+        wchan=fields.text(look, "wchan", 64) or None,
+        cpu_s=fields.number(look, "cpu_s") or 0.0,
+        threads=fields.required(look, "threads"),
+    )
