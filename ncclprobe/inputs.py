@@ -38,11 +38,20 @@ def open_inputs(paths: Iterable[Path]) -> Iterator[Inputs]:
         for path in paths:
             if not path.exists():
                 raise UsageError(f"{path} does not exist", "name a bundle, a directory, or files of evidence")
-            if is_bundle(path):
+            if is_bundle(path) or _is_archive(path):
                 _add_bundle(inputs, stack.enter_context(open_bundle(path)))
             else:
                 _add_files(inputs, path)
         yield inputs
+
+
+def _is_archive(path: Path) -> bool:
+    """A gzip or tar file can only be meant as a bundle, however damaged."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        head = file.read(512)
+    return head.startswith(b"\x1f\x8b") or head[257:262] == b"ustar"
 
 
 def _add_bundle(inputs: Inputs, bundle: Bundle) -> None:

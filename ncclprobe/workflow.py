@@ -10,14 +10,14 @@ from pathlib import Path
 
 from ncclprobe import __version__
 from ncclprobe.analyze.verdict import analyze as judge
-from ncclprobe.bundle.reader import open_bundle
 from ncclprobe.bundle.writer import BundleWriter
 from ncclprobe.collect.answer import Answer
 from ncclprobe.collect.gather import Request, gather
 from ncclprobe.collect.hosts import Host
 from ncclprobe.collect.transport import Transport
 from ncclprobe.collect.transport.local import LocalTransport
-from ncclprobe.loading import load
+from ncclprobe.inputs import open_inputs
+from ncclprobe.loading import load_items
 from ncclprobe.model.errors import CollectionError, UsageError
 from ncclprobe.model.report import Report
 
@@ -52,10 +52,10 @@ def collect(
         raise CollectionError(f"nothing could be collected from {hosts}; {first.who}: {first.why}", first.action)
 
 
-def analyze(bundle: Path) -> Report:
-    """The report on a bundle, or on any files or directories of evidence."""
-    with open_bundle(bundle) as opened:
-        return judge(load(opened))
+def analyze(*paths: Path) -> Report:
+    """The report on a bundle, or on any files and directories of evidence, in any mix."""
+    with open_inputs(paths) as inputs:
+        return judge(load_items(inputs.items, inputs.hosts, inputs.gaps))
 
 
 def diagnose(

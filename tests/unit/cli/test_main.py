@@ -81,8 +81,28 @@ def test_wrong_usage_is_two_lines_and_status_2(arguments: list[str], says: str, 
 
 def test_what_is_no_bundle_is_no_evidence(tmp_path: Path) -> None:
     (tmp_path / "noise").write_bytes(bytes(range(256)))
-    done = ncclprobe("analyze", str(tmp_path / "noise"))
+    done = ncclprobe("analyze", str(tmp_path / "noise"), "--format", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (3, "")
+    assert (report["status"], report["verdict"]["cause"]) == ("no-evidence", "inconclusive")
+    assert [(gap["who"], bool(gap["action"])) for gap in report["gaps"]] == [("noise", True)]
+
+
+def test_what_is_cut_off_or_hostile_is_said_in_two_lines(tmp_path: Path) -> None:
+    (tmp_path / "cut.tar.gz").write_bytes(b"\x1f\x8b\x08\x00")
+    done = ncclprobe("analyze", str(tmp_path / "cut.tar.gz"))
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (3, "", 2)
+
+
+def test_a_file_on_standard_input() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from ncclprobe.cli.main import main; main()", "analyze", "-", "--format", "json"],
+        input=STACK.encode(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert json.loads(done.stdout)["coverage"]["kinds"] == {"stacks": 1}
 
 
 def test_the_report_alone_is_on_standard_output(bundle: Path) -> None:
