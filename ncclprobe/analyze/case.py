@@ -47,8 +47,14 @@ class Case:
 
     @property
     def silent_hosts(self) -> tuple[str, ...]:
-        """Hosts that were asked and did not answer at all."""
-        return tuple(host.name for host in self.evidence.hosts if host.outcome is Outcome.FAILED)
+        """Hosts that were asked and gave nothing."""
+        unheard = (Outcome.FAILED, Outcome.TIMED_OUT)
+        return tuple(host.name for host in self.evidence.hosts if host.outcome in unheard)
+
+    @property
+    def unreachable_hosts(self) -> tuple[str, ...]:
+        """Hosts from whose address nothing came back; one that refused to let us in is alive."""
+        return tuple(host.name for host in self.evidence.hosts if host.outcome is Outcome.TIMED_OUT)
 
     def host_of(self, rank: int) -> str | None:
         """Where the rank runs."""
@@ -57,7 +63,7 @@ class Case:
     def source(self, rank: int, frame: Frame) -> Sourced[SourceFile] | None:
         """The file of a frame, from the rank's own host, else from any: a job runs the same code everywhere."""
         own = self.sources.get((self.host_of(rank) or "", frame.file))
-        return own or next((s for (_, file), s in sorted(self.sources.items()) if file == frame.file), None)
+        return own or next((s for key, s in sorted(self.sources.items()) if _is_file_of(key, frame)), None)
 
     def branch(self, rank: int, frame: Frame | None) -> tuple[Artifact, Branch] | None:
         """The innermost rank-dependent branch around a frame's line."""
@@ -105,7 +111,8 @@ def build_case(evidence: Evidence) -> Case:
     sizes = {rank.world_size for rank in ranks.values() if rank.world_size is not None}
     world_size = max(sizes) if sizes else _world_size_in_dumps(evidence)
     timelines = build_timelines(evidence.recordings, world_size)
-    seen = {*ranks, *(rank for timeline in timelines for rank in timeline.members)}
+    in_stacks = {s.artifact.rank for s in evidence.stacks if s.artifact.rank is not None}
+    seen = {*ranks, *in_stacks, *(rank for timeline in timelines for rank in timeline.members)}
     mismatches = (find_mismatch(timeline) for timeline in timelines)
     return Case(
         evidence=evidence,
@@ -130,6 +137,12 @@ def _world_size_in_dumps(evidence: Evidence) -> int | None:
     groups = (group for sourced in evidence.recordings for group in sourced.record.groups)
     sizes = [len(group.ranks) for group in groups if group.label == "default_pg" and group.ranks]
     return max(sizes, default=None)
+
+
+def _is_file_of(key: tuple[str, str], frame: Frame) -> bool:
+    """A file given by hand (of no host) lies elsewhere than in the job: there its bare name must do."""
+    host, file = key
+    return file == frame.file or (not host and file.rsplit("/", 1)[-1] == frame.file.rsplit("/", 1)[-1])
 
 
 def _ranks(processes: tuple[Sourced[JobProcess], ...]) -> dict[int, Rank]:

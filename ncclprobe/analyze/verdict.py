@@ -172,7 +172,7 @@ def _coverage(case: Case) -> Coverage:
     heard = set(case.expected) - set(case.missing)
     return Coverage(
         hosts_asked=len(hosts),
-        hosts_answered=sum(host.outcome is not Outcome.FAILED for host in hosts),
+        hosts_answered=len(hosts) - len(case.silent_hosts),
         world_size=case.world_size,
         ranks_found=len(heard),
         ranks_missing=fold(case.missing),

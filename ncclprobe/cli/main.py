@@ -10,7 +10,7 @@ import traceback
 import typer
 
 from ncclprobe import __version__
-from ncclprobe.cli import analyze, collect, diagnose, repro
+from ncclprobe.cli import analyze, collect, diagnose, repro, simulate
 from ncclprobe.model.errors import BundleError, NcclprobeError, UsageError
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command("diagnose")(diagnose.diagnose)
 app.command("collect")(collect.collect)
 app.command("analyze")(analyze.analyze)
 app.command("repro")(repro.repro)
+app.command("simulate")(simulate.simulate)
 
 
 def _show_version(is_wanted: bool) -> None:

@@ -39,7 +39,7 @@ def repro(
     """Start a training job with a planted hang, on this machine, with real processes.
 
     It stays until Ctrl-C, --timeout or the end of the diagnosis. With --diagnose the exit status is 0 when the verdict
-    is the planted one, else 1. Needs torch: pip install 'ncclprobe[repro]'.
+    is the planted one, else 1. Needs torch, which the extra named repro brings.
     """
     from ncclprobe.repro import catalog
 

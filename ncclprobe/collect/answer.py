@@ -40,6 +40,7 @@ class Answer:
     sources: tuple[SourceOutcome, ...] = ()
     gaps: list[Gap] = field(default_factory=list)
     is_whole: bool = False
+    is_silent: bool = False
     artifact_count: int = 0
 
     @property
@@ -57,7 +58,8 @@ class Answer:
 
     def _grade(self) -> Outcome:
         if not self.is_whole:
-            return Outcome.PARTIAL if self.artifact_count else Outcome.FAILED
+            nothing = Outcome.TIMED_OUT if self.is_silent else Outcome.FAILED
+            return Outcome.PARTIAL if self.artifact_count else nothing
         is_complete = all(source.outcome is Outcome.COMPLETE for source in self.sources)
         return Outcome.COMPLETE if is_complete else Outcome.PARTIAL
 

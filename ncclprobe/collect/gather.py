@@ -15,7 +15,7 @@ from ncclprobe.bundle.writer import BundleWriter
 from ncclprobe.collect import kit
 from ncclprobe.collect.answer import Answer, read_answer
 from ncclprobe.collect.hosts import Host
-from ncclprobe.collect.transport import HostError, RemoteProcess, Transport
+from ncclprobe.collect.transport import HostError, RemoteProcess, SilentHostError, Transport
 from ncclprobe.collect.transport.local import LocalTransport
 from ncclprobe.probe.selection import Selection
 from ncclprobe.probe.source import Options
@@ -132,6 +132,7 @@ class _Run:
                 with self._lock:
                     self._open.discard(process)
         except HostError as error:
+            answer.is_silent = isinstance(error, SilentHostError)
             answer.add_gap("no evidence from this host", str(error), error.advice)
         except Exception as error:  # noqa: BLE001 - one host must never take the others down
             why = f"{type(error).__name__}: {error}"

@@ -19,7 +19,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from ncclprobe.model.errors import NcclprobeError, ParseError
-from ncclprobe.parse.isolated_worker import CPU_SECONDS, Parser, work
+from ncclprobe.parse import isolated_worker
+from ncclprobe.parse.isolated_worker import Parser
 from ncclprobe.parse.parsed import Parsed
 
 Result = Parsed[Any] | NcclprobeError
@@ -103,7 +104,7 @@ class _Pool:
         context: Any = multiprocessing.get_context(self._method)
         ours, theirs = context.Pipe()
         inherited = [ours, *(worker.connection for worker in self._workers)] if self._method == "fork" else []
-        process = context.Process(target=work, args=(theirs, inherited), daemon=True)
+        process = context.Process(target=isolated_worker.work, args=(theirs, inherited), daemon=True)
         try:
             process.start()
         except OSError as error:
@@ -159,7 +160,7 @@ def _reason(exit_status: int | None) -> str:
     if exit_status is None:
         return f"reading it takes more than {WALL_SECONDS} s"
     if exit_status == -signal.SIGXCPU:
-        return f"reading it takes more than {CPU_SECONDS} s of processor time"
+        return f"reading it takes more than {isolated_worker.CPU_SECONDS} s of processor time"
     if exit_status == -signal.SIGKILL:
         return "the process that read it was killed, most likely for memory"
     return f"it crashed the process that read it (exit status {exit_status})"

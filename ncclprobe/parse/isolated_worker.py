@@ -4,6 +4,7 @@ In: pairs of parser and bytes from a connection. Out: for each the result, on th
 the other end is closed, or when a file exceeds its processor time (by SIGXCPU).
 """
 
+import faulthandler
 import gc
 import math
 import os
@@ -59,6 +60,7 @@ def _prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     for number in (signal.SIGTERM, signal.SIGXCPU):
         signal.signal(number, signal.SIG_DFL)
+    faulthandler.disable()  # the exit status tells of a crash
     _set_soft_limit(resource.RLIMIT_CORE, 0)
     # Should memory run out all the same, the kernel is to take this process and no other.
     with suppress(OSError):

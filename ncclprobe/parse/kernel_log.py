@@ -113,6 +113,6 @@ class _Reader:
             cgroup=clean(cgroup) if cgroup is not None else None,
             anon_rss_kb=int(rss[1]) if rss and found.re is _KILLED else None,
             line=number,
-            when=when,
+            when=clean(when),
             quote=clean(line[0].strip(), _MAX_QUOTE),
         )

@@ -114,8 +114,11 @@ class Entries:
         )
         known = self._signature_numbers.get(key)
         if known is None:
-            known = self._signature_numbers[key] = len(self.signatures)
-            self.signatures[Signature(*key)] = known
+            op, inputs, outputs, input_dtypes, output_dtypes = key
+            signature = Signature(
+                op, inputs, outputs, tuple(map(clean, input_dtypes)), tuple(map(clean, output_dtypes))
+            )
+            known = self._signature_numbers[key] = self.signatures.setdefault(signature, len(self.signatures))
         return known
 
     def _stack(self, frames: list[dict[str, Any]] | None) -> int:

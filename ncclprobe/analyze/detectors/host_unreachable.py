@@ -13,9 +13,9 @@ from ncclprobe.model.report import Cause, Confidence, Finding
 
 
 def detect(case: Case) -> Iterator[Finding]:
-    """With one silent host every missing rank is on it; with two nobody can say which."""
-    silent = case.silent_hosts
-    if len(silent) != 1 or not case.missing or not case.ranks or case.mismatches:
+    """With one host that gave nothing every missing rank is on it; with two nobody can say which."""
+    silent = case.unreachable_hosts
+    if len(silent) != 1 or len(case.silent_hosts) != 1 or not case.missing or not case.ranks or case.mismatches:
         return
     host = silent[0]
     gap = next((gap for outcome in case.evidence.hosts if outcome.name == host for gap in outcome.gaps), None)

@@ -13,7 +13,7 @@ from paramiko.packet import Packetizer
 from ncclprobe.collect.ssh.known_hosts import HostKey, KeyStatus, KnownHosts
 from ncclprobe.collect.ssh.settings import SshSettings
 from ncclprobe.collect.ssh.stream import Stream
-from ncclprobe.collect.transport import HostError
+from ncclprobe.collect.transport import HostError, SilentHostError
 from ncclprobe.collect.transport.deadline import remaining_s
 from ncclprobe.collect.transport.quoting import quoted
 
@@ -70,7 +70,7 @@ class Connection:
     def _handshake_error(self, error: Exception, took_s: float, wait_s: float) -> HostError:
         if took_s >= wait_s - MIN_STEP_S:
             said = "stops in the middle of the SSH handshake" if self.transport.remote_version else "never speaks SSH"
-            return HostError(
+            return SilentHostError(
                 f"the host accepts the connection and {said} ({wait_s:.1f} s)",
                 "it may be out of memory or processes, or hang on its disk: look at its console",
             )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclprobe.collect.ssh.settings import SshSettings
-from ncclprobe.collect.transport import HostError
+from ncclprobe.collect.transport import HostError, SilentHostError
 from ncclprobe.collect.transport.quoting import quoted
 from ncclprobe.collect.transport.tail import Tail
 
@@ -113,12 +113,12 @@ def _connect_error(place: str, failure: OSError, wait_s: float) -> HostError:
     if isinstance(failure, ConnectionRefusedError):
         return HostError(f"{place} refuses the connection", "start sshd there, or correct the port")
     if isinstance(failure, TimeoutError):
-        return HostError(
+        return SilentHostError(
             f"{place} did not answer within {wait_s:.1f} s: the host is down, or a firewall drops the packets",
             "look at the host's console or its management controller; check the address and the firewall",
         )
     if failure.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN):
-        return HostError(
+        return SilentHostError(
             f"no route to {place}: the host or its network is down",
             "look at the host's console or its management controller; check the address and the link",
         )

@@ -13,6 +13,10 @@ class HostError(NcclprobeError):
     """One host could not be asked, or its answer broke off. Becomes one gap; never ends the collection."""
 
 
+class SilentHostError(HostError):
+    """Nothing came back from the host's address: it is down, cut off, or hangs. A refusal is an answer, not silence."""
+
+
 class RemoteProcess(Protocol):
     """A command running on a host. Its standard input stays open until `close`: end of input tells it to stop."""
 

@@ -34,7 +34,7 @@ def collect(context: Context) -> Iterator[Found | Gap]:
             who=context.host,
             what="no log file",
             why="the output of the ranks goes to a terminal or a pipe",
-            action="give ncclprobe analyze the file your launcher or scheduler writes it to",
+            action="read the file your launcher or scheduler writes it to",
         )
 
 

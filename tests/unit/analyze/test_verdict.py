@@ -191,7 +191,7 @@ def test_the_ranks_of_the_one_silent_host_are_named_as_possible() -> None:
     waiting = {rank: in_collective("all_reduce", 2) for rank in (0, 1)}
     report = analyze(
         demo(
-            hosts=(host(), host("node2", Outcome.FAILED)),
+            hosts=(host(), host("node2", Outcome.TIMED_OUT)),
             processes=processes([0, 1], 4),
             recordings=(),
             stacks=both_looks(waiting),
@@ -200,6 +200,14 @@ def test_the_ranks_of_the_one_silent_host_are_named_as_possible() -> None:
     assert (report.verdict.cause, report.verdict.guilty_ranks) == (Cause.HOST_UNREACHABLE, (2, 3))
     assert report.verdict.confidence is Confidence.POSSIBLE
     assert report.status is Status.PARTIAL
+
+
+def test_a_host_that_refuses_the_login_is_alive_and_nobody_is_named() -> None:
+    waiting = {rank: in_collective("all_reduce", 2) for rank in (0, 1)}
+    hosts = (host(), host("node2", Outcome.FAILED))
+    report = analyze(demo(hosts=hosts, processes=processes([0, 1], 4), recordings=(), stacks=both_looks(waiting)))
+    assert (report.verdict.cause, report.verdict.guilty_ranks) == (Cause.INCONCLUSIVE, ())
+    assert "2-3" in report.verdict.summary
 
 
 def test_no_evidence_says_what_to_do() -> None:
