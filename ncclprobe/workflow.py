@@ -45,7 +45,7 @@ def collect(
         jobs = {str(answer.job) for answer in answers if answer.job}
         if len(jobs) == 1:
             writer.set_job(jobs.pop())
-    _refuse_ambiguity(answers)
+    _refuse_ambiguity(answers, request)
     if answers and all(not answer.is_whole and not answer.artifact_count for answer in answers):
         first = answers[0].gaps[0]
         hosts = "the host" if len(answers) == 1 else f"any of the {len(answers)} hosts"
@@ -69,10 +69,13 @@ def diagnose(
         return diagnose(target, request, Path(directory) / "bundle", on_answer)
 
 
-def _refuse_ambiguity(answers: list[Answer]) -> None:
+def _refuse_ambiguity(answers: list[Answer], request: Request) -> None:
     candidates = sorted({name for answer in answers for name in answer.jobs})
     jobs = sorted({str(answer.job) for answer in answers if answer.job})
     if candidates:
         raise UsageError(f"several jobs run there: {'; '.join(candidates)}", "choose one with --job, --pid or --user")
     if len(jobs) > 1:
         raise UsageError(f"the hosts run different jobs: {'; '.join(jobs)}", "choose one with --job")
+    others = sorted({name for answer in answers for name in answer.others})
+    if not jobs and others:
+        raise UsageError(f"no job there matches {request.selection}", f"there are: {'; '.join(others)}")

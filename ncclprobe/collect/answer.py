@@ -29,7 +29,7 @@ _MAX_GAPS, _MAX_SOURCES, _MAX_JOBS = 500, 64, 64
 
 @dataclass(slots=True)
 class Answer:
-    """What one host said. `jobs` are names to choose from when it could not tell which job is meant."""
+    """What one host said. `jobs`: those that may be meant, where it could not tell; `others`: those there when none is."""
 
     host: str
     address: str
@@ -37,6 +37,7 @@ class Answer:
     python: str | None = None
     job: JobKey | None = None
     jobs: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
     sources: tuple[SourceOutcome, ...] = ()
     gaps: list[Gap] = field(default_factory=list)
     is_whole: bool = False
@@ -134,7 +135,8 @@ def _artifact(item: dict[str, Any], host: str) -> Artifact:
 
 def _take_summary(document: dict[str, Any], answer: Answer) -> None:
     answer.python = _clean(fields.text(document, "python", 32)) or None
-    answer.jobs = tuple(_clean(str(name), 200) for name in islice(document.get("jobs", ()), _MAX_JOBS))
+    answer.jobs = _names(document, "jobs")
+    answer.others = _names(document, "others")
     job = document.get("job")
     if isinstance(job, dict):
         parts = {name: _clean(fields.text(job, name)) for name in ("run_id", "master", "scheduler_id")}
@@ -142,6 +144,10 @@ def _take_summary(document: dict[str, Any], answer: Answer) -> None:
     answer.sources = tuple(_sources(document))
     answer.gaps += list(_gaps(document))
     answer.is_whole = True
+
+
+def _names(document: dict[str, Any], key: str) -> tuple[str, ...]:
+    return tuple(_clean(str(name), 200) for name in islice(document.get(key, ()), _MAX_JOBS))
 
 
 def _sources(document: dict[str, Any]) -> Iterator[SourceOutcome]:

@@ -131,6 +131,7 @@ def _summary(harvest: Harvest, selected: Selected) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "job": asdict(selected.job) if selected.job else None,
         "jobs": list(selected.candidates),
+        "others": list(selected.others),
         "sources": [asdict(outcome) for outcome in harvest.outcomes],
         "gaps": [asdict(gap) for gap in harvest.gaps],
     }
