@@ -1,17 +1,14 @@
 """From artifacts to records: each goes through the parser of its kind.
 
-In: an open `Bundle`, or artifacts with a way to read each. Out: `Evidence`. What cannot be read is one gap, and the
-rest is still analysed.
+In: artifacts with a way to read each. Out: `Evidence`. What cannot be read is one gap, and the rest is still analysed.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from ncclprobe.bundle.reader import Bundle
 from ncclprobe.model.errors import NcclprobeError
 from ncclprobe.model.evidence import Artifact, Gap, Kind
 from ncclprobe.model.manifest import HostOutcome
@@ -31,12 +28,6 @@ _PARSERS: dict[Kind, Callable[[bytes], Parsed[Any]]] = {
     Kind.GPU: gpu.parse,
 }
 _READ_AGAIN = "nothing, when the rest decides; else collect it again"
-
-
-def load(bundle: Bundle) -> Evidence:
-    """Everything in the bundle, in order of path."""
-    items = [(item, partial(bundle.read, item)) for item in bundle.manifest.items]
-    return load_items(items, bundle.manifest.hosts, bundle.gaps)
 
 
 def load_items(items: Iterable[Item], hosts: Iterable[HostOutcome] = (), gaps: Iterable[Gap] = ()) -> Evidence:
@@ -77,7 +68,7 @@ def _useless(artifacts: list[Artifact]) -> Iterator[Gap]:
         paths = [artifact.path for artifact in artifacts if artifact.kind is kind]
         if paths and kind not in _PARSERS:
             why = "this version of ncclprobe keeps them, but has no parser for them"
-            yield _folded(f"of kind {kind}", paths, why, "read them by hand")
+            yield _folded(f"files of kind {kind}", paths, why, "read them by hand")
     nobodys = [item.path for item in artifacts if item.kind is Kind.FLIGHT_RECORDER and item.rank is None]
     if nobodys:
         why = "a flight-recorder dump does not say which rank wrote it, and neither does its name"

@@ -29,7 +29,7 @@ _MAX_GAPS, _MAX_SOURCES, _MAX_JOBS = 500, 64, 64
 
 @dataclass(slots=True)
 class Answer:
-    """What one host said. `jobs`: those that may be meant, where it could not tell; `others`: those there when none is."""
+    """What one host said. `jobs`: those that may be meant, where it could not tell; `others`: what else runs."""
 
     host: str
     address: str

@@ -1,6 +1,9 @@
 """The kernel killed a rank, or a worker of one, for memory.
 
 In: the kernel logs. Out: a finding for each killed pid that belonged to the job.
+
+A rank that was killed is gone, and its pid with it. But a launcher starts its ranks one after the other, so the pid of
+the one that is missing lies between those of its neighbours.
 """
 
 from collections.abc import Iterator
@@ -12,14 +15,19 @@ from ncclprobe.model.records import Sourced
 from ncclprobe.model.report import Cause, Confidence, Finding
 
 _FIX = "Give the rank more host memory, or let it use less: fewer loader workers, smaller prefetch."
+_NEAR = 64  # pids: a launcher does little between two ranks
 
 
 def detect(case: Case) -> Iterator[Finding]:
-    """The kernel's own line with the pid is direct proof."""
+    """The kernel's own line with a pid that is known is direct proof; a pid that fits the one gap is an inference."""
     for sourced in case.evidence.oom_kills:
         owner = _owner(case, sourced)
         if owner is not None:
-            yield _finding(case, sourced, owner)
+            yield _finding(case, sourced, owner, Confidence.CERTAIN)
+            continue
+        fitting = [rank for rank in case.missing if _fits(case, sourced, rank)]
+        if len(fitting) == 1:
+            yield _finding(case, sourced, fitting[0], Confidence.PROBABLE)
 
 
 def _owner(case: Case, sourced: Sourced[OomKill]) -> int | None:
@@ -30,14 +38,24 @@ def _owner(case: Case, sourced: Sourced[OomKill]) -> int | None:
     return None
 
 
-def _finding(case: Case, sourced: Sourced[OomKill], rank: int) -> Finding:
+def _fits(case: Case, sourced: Sourced[OomKill], missing: int) -> bool:
+    """Whether the killed pid lies between the pids of the nearest ranks on that host, and close to one of them."""
+    pids = {r.rank: r.pid for r in case.ranks.values() if r.host == sourced.artifact.host and r.pid is not None}
+    below = max((pid for rank, pid in pids.items() if rank < missing), default=None)
+    above = min((pid for rank, pid in pids.items() if rank > missing), default=None)
+    killed = sourced.record.pid
+    is_between = (below is None or below < killed) and (above is None or killed < above)
+    return is_between and any(abs(killed - pid) <= _NEAR for pid in (below, above) if pid is not None)
+
+
+def _finding(case: Case, sourced: Sourced[OomKill], rank: int, confidence: Confidence) -> Finding:
     kill = sourced.record
     says = f"the kernel killed process {kill.pid} of rank {rank} for memory at {kill.when}"
     return Finding(
         cause=Cause.RANK_OOM_KILLED,
         summary=f"The kernel killed process {kill.pid} ({kill.command}) of rank {rank} for memory.",
         guilty_ranks=(rank,),
-        confidence=Confidence.CERTAIN,
+        confidence=confidence,
         victims=tuple(other for other in case.expected if other != rank),
         evidence=(cite(sourced.artifact, f"line {kill.line}", kill.quote, says),),
         next_steps=("compare the job's memory limit with what a rank needs: the kill line shows anon-rss",),

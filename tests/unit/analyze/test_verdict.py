@@ -181,6 +181,28 @@ def test_the_kernels_own_kill_line_with_the_ranks_pid_is_proof() -> None:
     )
 
 
+def killed(pid: int) -> tuple[Sourced[OomKill], ...]:
+    artifact = Artifact(path="hosts/node1/kernel_log/kernel.log", kind=Kind.KERNEL_LOG, host="node1", origin="dmesg")
+    return (
+        Sourced(
+            artifact,
+            OomKill(
+                pid=pid, command="python", cgroup=None, anon_rss_kb=1, line=7, when="1.0", quote=f"Killed process {pid}"
+            ),
+        ),
+    )
+
+
+def test_a_killed_pid_that_fits_the_one_missing_rank_is_probable() -> None:
+    alive = processes([0, 1, 3], 4)
+    waiting = both_looks({rank: in_collective("all_reduce", 2) for rank in (0, 1, 3)})
+    verdict = analyze(demo(processes=alive, recordings=(), stacks=waiting, oom_kills=killed(1002))).verdict
+    assert (verdict.cause, verdict.guilty_ranks) == (Cause.RANK_OOM_KILLED, (2,))
+    assert verdict.confidence is Confidence.PROBABLE
+    elsewhere = analyze(demo(processes=alive, recordings=(), stacks=waiting, oom_kills=killed(4711))).verdict
+    assert (elsewhere.cause, elsewhere.guilty_ranks) == (Cause.INCONCLUSIVE, ())
+
+
 def test_a_kill_of_a_stranger_blames_nobody() -> None:
     artifact = Artifact(path="hosts/node1/kernel_log/kernel.log", kind=Kind.KERNEL_LOG, host="node1", origin="dmesg")
     kill = OomKill(pid=4, command="python", cgroup=None, anon_rss_kb=1, line=7, when="1.0", quote="Killed process 4")
