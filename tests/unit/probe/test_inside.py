@@ -136,7 +136,7 @@ class TestAsTheUser:
         before = (os.getresuid(), os.getresgid(), os.getgroups())
         list_inside(pid, "/")
         with pytest.raises(FileNotFoundError):
-            open_inside(pid, "/none")
+            open_inside(pid, "/no/such/file")
         assert (os.getresuid(), os.getresgid(), os.getgroups()) == before
 
     def test_we_still_die_with_our_parent(self, pid: int) -> None:

@@ -48,7 +48,7 @@ def test_threads_of_the_kernel_zombies_and_processes_without_a_rank_are_not_mark
     fake.add(11, environ={"PATH": "/bin", "MY_RANK": "3", "RANKED": "1"})
     result = scan(fake.root)
     assert not result.marked
-    assert result.pythons == [11]
+    assert result.unmarked == [11]
 
 
 def test_who_may_not_be_read_is_counted_if_it_is_python(fake: FakeProc) -> None:

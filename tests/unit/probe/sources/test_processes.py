@@ -53,7 +53,9 @@ def test_one_that_is_gone_has_no_looks_and_one_that_ends_has_one(monkeypatch) ->
         monkeypatch.setattr(source_module.time, "sleep", end_meanwhile)
         first, second = looked_at(context(process(gone), process(pid, 1)))
     assert first.looks == ()
-    assert [look.state for look in second.looks] == ["S", "Z"]
+    alive, ended = (look.state for look in second.looks)
+    assert alive in ("R", "S")
+    assert ended == "Z"
 
 
 def test_a_pid_that_has_become_another_process_has_no_second_look(monkeypatch) -> None:  # type: ignore[no-untyped-def]
