@@ -37,7 +37,10 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mismatch:
-    """A divergence at `seq`. `sides` are in order of size, the largest first. `basis` says how the cause was told."""
+    """A divergence at `seq`. `sides` are in order of size, the largest first. `basis` says how the cause was told.
+
+    `guilty` are the ranks of both sides where no side is most of the group's members.
+    """
 
     timeline: GroupTimeline
     seq: int
@@ -99,7 +102,8 @@ def _classify(
     sides, absent = _sides(timeline, sequences, firsts, seq)
     after = {rank: sequences[rank][seq - firsts[rank] :] for side in sides for rank in side.ranks}
     before = _common_history(sequences, firsts, sides[0].ranks[0], seq)
-    has_majority = len(sides[0].ranks) > sum(len(side.ranks) for side in sides[1:])
+    # Of all members, not of those that were heard: the others may have done what the few did.
+    has_majority = 2 * len(sides[0].ranks) > len(timeline.members)
     verdict = (
         _by_what_follows(sides, after)
         or _by_shape(sides)
@@ -115,7 +119,7 @@ def _classify(
         sides=tuple(sides),
         absent=tuple(sorted(absent)),
         cause=cause,
-        guilty=guilty if guilty is not None else (minority if has_majority else everyone),
+        guilty=(minority if guilty is None else guilty) if has_majority else everyone,
         basis=basis,
         has_majority=has_majority,
         shift=shift,

@@ -4,6 +4,7 @@ In: the divergences found in flight-recorder dumps. Out: a finding for each, wit
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
@@ -24,22 +25,35 @@ _FIXES = {
     Cause.COLLECTIVE_SHAPE_MISMATCH: "Give the call the same sizes and types on all ranks: pad the last batch.",
 }
 
+_BY_BRANCH = "a branch that only these ranks take leads to it"
+
 
 def detect(case: Case) -> Iterator[Finding]:
     """One finding per group whose calls diverge."""
     for mismatch in case.mismatches:
-        yield _finding(case, mismatch)
+        yield _finding(case, _settled(case, mismatch))
+
+
+def _settled(case: Case, mismatch: Mismatch) -> Mismatch:
+    """Where no side is most of the group, a line that only one side can reach still tells whose call is extra."""
+    proven = [side for side in mismatch.sides if case.branch_taken_by(side.ranks, side.call.stack)]
+    if mismatch.has_majority or len(proven) != 1:
+        return mismatch
+    return replace(mismatch, cause=Cause.COLLECTIVE_EXTRA, guilty=proven[0].ranks, basis=_BY_BRANCH)
 
 
 def _finding(case: Case, mismatch: Mismatch) -> Finding:
     group = mismatch.timeline
-    guilty = mismatch.guilty
+    # With members unheard and no majority nobody can be named: the unheard may have done what either side did.
+    is_open = bool(group.silent) and not mismatch.has_majority and mismatch.basis != _BY_BRANCH
+    guilty = () if is_open else mismatch.guilty
     return Finding(
         cause=mismatch.cause,
         summary=_summary(case, mismatch),
         guilty_ranks=guilty,
-        confidence=_confidence(case, mismatch),
-        victims=tuple(rank for rank in group.members if rank not in guilty),
+        suspects=mismatch.guilty if is_open else (),
+        confidence=_confidence(mismatch),
+        victims=tuple(rank for rank in group.members if rank not in mismatch.guilty),
         blocked_on=_blocked_on(case, mismatch),
         where=_where(case, mismatch),
         evidence=tuple(_evidence(case, mismatch)),
@@ -65,13 +79,14 @@ def _named(side: Side, other: Side) -> str:
     return signature.op if signature.op != other.call.signature.op else str(signature)
 
 
-def _confidence(case: Case, mismatch: Mismatch) -> Confidence:
+def _confidence(mismatch: Mismatch) -> Confidence:
     """Dumps of all members are direct proof of the divergence; its direction needs a majority and a reason."""
     is_whole = not mismatch.timeline.silent
     told_direction = mismatch.cause is not Cause.COLLECTIVE_DESYNC and mismatch.has_majority
     if is_whole and told_direction:
         return Confidence.CERTAIN
-    return Confidence.PROBABLE if mismatch.has_majority or is_whole else Confidence.POSSIBLE
+    is_told = mismatch.has_majority or is_whole or mismatch.basis == _BY_BRANCH
+    return Confidence.PROBABLE if is_told else Confidence.POSSIBLE
 
 
 def _blocked_on(case: Case, mismatch: Mismatch) -> BlockedOn:
@@ -135,6 +150,8 @@ def _is_same_line(one: object, other: object) -> bool:
 
 
 def _next_steps(case: Case, mismatch: Mismatch) -> Iterator[str]:
+    if mismatch.timeline.silent and not mismatch.has_majority:
+        yield f"get the dumps of {name_ranks(mismatch.timeline.silent)}: they decide which side left the common path"
     side = mismatch.guilty_side
     frame = case.call_site(side.ranks, side.call.stack)
     if frame:

@@ -82,6 +82,14 @@ def test_without_a_majority_both_sides_are_named() -> None:
     assert (found.guilty, found.has_majority) == ((0, 1), False)
 
 
+def test_most_of_those_heard_is_not_most_of_the_group() -> None:
+    made = {0: recording(["broadcast:8"]), 1: recording(["all_reduce:8"]), 2: recording(["all_reduce:8"])}
+    (timeline,) = build_timelines(dumps(made), 8)
+    found = find_mismatch(timeline)
+    assert found is not None
+    assert (found.guilty, found.has_majority, timeline.silent) == ((0, 1, 2), False, (3, 4, 5, 6, 7))
+
+
 def test_a_wrapped_ring_is_compared_only_where_all_still_hold_calls() -> None:
     calls = STEP * 10
     found = mismatch_of({0: calls[4:], 1: calls, 2: calls[9:]}, r0=5, r1=1, r2=10)

@@ -92,6 +92,14 @@ def test_a_missing_dump_lowers_the_confidence_and_blames_nobody_else() -> None:
         assert verdict.confidence is not Confidence.CERTAIN
 
 
+def test_two_ranks_heard_of_six_name_nobody_without_a_line_that_proves_it() -> None:
+    heard = dumps({rank: made for rank, made in demo_dumps().items() if rank < 2})  # type: ignore[misc]
+    few = {"processes": processes((0, 1), 6), "recordings": heard, "stacks": ()}
+    assert analyze(demo(**few)).verdict.guilty_ranks == (0,)
+    verdict = analyze(demo(**few, source_files=())).verdict
+    assert (verdict.cause, verdict.guilty_ranks) == (Cause.INCONCLUSIVE, ())
+
+
 def test_file_order_does_not_matter() -> None:
     reports = set()
     for order in itertools.permutations(dumps(demo_dumps())):  # type: ignore[arg-type]
