@@ -45,8 +45,10 @@ def read_all(elements: list[Any], what: str, read: Callable[[Any], Record]) -> P
             kept.append(read(element))
         except DAMAGE as error:
             damage.append(f"number {number}: {type(error).__name__}: {clean(str(error), 80)}")
-    problem = f"{len(damage)} of {len(elements)} {what} are damaged and were left out, the first being {damage[:1]}"
-    return Parsed(records=tuple(kept), problems=(problem,) if damage else ())
+    if not damage:
+        return Parsed(records=tuple(kept))
+    problem = f"{len(damage)} of {len(elements)} {what} are damaged and were left out, the first being {damage[0]}"
+    return Parsed(records=tuple(kept), problems=(problem,))
 
 
 def text(fields: dict[str, Any], key: str, limit: int = 4_096) -> str:

@@ -97,10 +97,10 @@ class _Pool:
         idle = next((worker for worker in self._workers if worker.job is None), None)
         if idle is None and len(self._workers) < self._size:
             idle = self._start()
-            self._workers.append(idle)
         return idle
 
-    def _start(self) -> _Worker:
+    def _start(self) -> _Worker | None:
+        """A new worker, or None when the system allows no more than there are; ParseError when there are none."""
         context: Any = multiprocessing.get_context(self._method)
         ours, theirs = context.Pipe()
         inherited = [ours, *(worker.connection for worker in self._workers)] if self._method == "fork" else []
@@ -109,10 +109,14 @@ class _Pool:
             process.start()
         except OSError as error:
             ours.close()
-            raise ParseError(f"no process to read it in can be started: {error.strerror}") from error
+            if not self._workers:
+                raise ParseError(f"no process to read it in can be started: {error.strerror}") from error
+            self._size = len(self._workers)
+            return None
         finally:
             theirs.close()
-        return _Worker(process, ours)
+        self._workers.append(_Worker(process, ours))
+        return self._workers[-1]
 
     def _wait(self) -> None:
         """Until a worker has answered, has died, or is out of time."""
@@ -159,8 +163,8 @@ def _reason(exit_status: int | None) -> str:
     """`exit_status` as `multiprocessing` has it: minus the signal, None while the process lives."""
     if exit_status is None:
         return f"reading it takes more than {WALL_SECONDS} s"
-    if exit_status == -signal.SIGXCPU:
-        return f"reading it takes more than {isolated_worker.CPU_SECONDS} s of processor time"
+    if exit_status == -signal.SIGPROF:
+        return f"reading it takes more than {isolated_worker.CPU_SECONDS:g} s of processor time"
     if exit_status == -signal.SIGKILL:
         return "the process that read it was killed, most likely for memory"
     return f"it crashed the process that read it (exit status {exit_status})"

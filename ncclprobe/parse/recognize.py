@@ -13,6 +13,7 @@ _RECORDER_KEYS = (b'"pg_config"', b'"profiling_name"', b'"pg_status"')
 _STACK_KEYS = (b'"frames"', b'"thread_name"')
 _KERNEL_LINE = re.compile(
     rb"(?m)^(?:<\d+>|\w+ *: *\w+ *: )?\[ *\d+\.\d{6}\]|^\d+,\d+,\d+,"
+    rb"|^\[\w{3} \w{3} [ \d]\d [\d:]{8} \d{4}\] |^\d{4}-\d\d-\d\dT[\d:]{8},\d{6}[+-]"
     rb"|oom-kill:|Out of memory: |out of memory: Kill| kernel: "
 )
 # torch's own stems, and what people rename them to: the rank is the last number before any suffix.

@@ -10,7 +10,7 @@ from ncclprobe.model.errors import ParseError
 
 MAX_CHARACTERS = 4_096
 _BLANKS = re.compile(r"[\t\n\r]")
-_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def clean(text: str, limit: int = MAX_CHARACTERS) -> str:

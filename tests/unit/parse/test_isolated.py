@@ -1,6 +1,7 @@
 """Whatever a file does to its parser, its neighbours are parsed, and nothing stays behind."""
 
 import contextlib
+import errno
 import mmap
 import os
 import pickle
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
@@ -39,7 +41,7 @@ def _nothing_stays_behind() -> Iterator[None]:
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers take over short limits from this process."""
     monkeypatch.setattr(isolated, "_start_method", lambda: "fork")
-    monkeypatch.setattr(isolated_worker, "CPU_SECONDS", 1)
+    monkeypatch.setattr(isolated_worker, "CPU_SECONDS", 1.0)
     monkeypatch.setattr(isolated_worker, "MEMORY_BYTES", 256 << 20)
 
 
@@ -198,7 +200,7 @@ def test_a_hostile_file_costs_only_itself(parser: isolated.Parser, reason: str) 
         parse_isolated([job(length, b"a"), job(parser), job(length, b"bb"), job(parser), job(length, b"ccc")])
     )
     assert said(results) == [1, reason, 2, reason, 3]
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.usefixtures("forked")
@@ -210,10 +212,10 @@ def test_a_single_worker_is_replaced_each_time_it_dies(monkeypatch: pytest.Monke
 
 @pytest.mark.usefixtures("forked")
 def test_a_sleeper_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "WALL_SECONDS", 0.5)
+    monkeypatch.setattr(isolated, "WALL_SECONDS", 2)
     started = time.monotonic()
-    assert said(list(parse_isolated([job(sleep), job(length)]))) == ["refused: reading it takes more than 0.5 s", 0]
-    assert time.monotonic() - started < 10
+    assert said(list(parse_isolated([job(sleep), job(length)]))) == ["refused: reading it takes more than 2 s", 0]
+    assert time.monotonic() - started < 30
 
 
 @pytest.mark.usefixtures("forked")
@@ -230,7 +232,7 @@ def test_processor_time_is_counted_per_file(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def busy(data: bytes) -> Parsed[int]:
-    until = time.process_time() + 0.6
+    until = time.process_time() + 0.4
     while time.process_time() < until:
         pass
     return length(data)
@@ -256,6 +258,24 @@ def test_hostile_dumps(data: bytes) -> None:
     good = dump([call("all_reduce")])
     jobs = [job(flight_recorder.parse, given) for given in (good, data, good)]
     assert [isinstance(result, Parsed) for result in parse_isolated(jobs)] == [True, False, True]
+
+
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_system_that_allows_few_processes(allowed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    start, started = BaseProcess.start, [0]
+
+    def start_some(process: BaseProcess) -> None:
+        started[0] += 1
+        if started[0] > allowed:
+            raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+        start(process)
+
+    monkeypatch.setattr(isolated, "_MAX_WORKERS", 4)
+    monkeypatch.setattr(BaseProcess, "start", start_some)
+    refusal = "no process to read it in can be started: Resource temporarily unavailable"
+    expected = [1, 2, 3] if allowed else [refusal] * 3
+    assert said(list(parse_isolated([job(length, b"x" * size) for size in (1, 2, 3)]))) == expected
 
 
 def test_in_a_process_with_threads() -> None:

@@ -19,6 +19,10 @@ CONTENT = [
     (b"[  495.582151] Memory cgroup out of memory: Killed process 1 (x)", "x", Kind.KERNEL_LOG),
     (b"<3>[  495.582151] something", "x", Kind.KERNEL_LOG),
     (b"Nov 29 16:39:46 node1 kernel: something", "x", Kind.KERNEL_LOG),
+    (b"[Sun Nov  9 16:39:46 2026] something", "x", Kind.KERNEL_LOG),
+    (b"2026-11-29T16:39:46,582151+00:00 something", "x", Kind.KERNEL_LOG),
+    (b"kern  :err   : [  495.582151] something", "x", Kind.KERNEL_LOG),
+    (b"3,1234,495582151,-;something", "x", Kind.KERNEL_LOG),
     (b"import torch\n", "train.py", Kind.USER_CODE),
 ]
 
