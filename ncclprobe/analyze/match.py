@@ -159,6 +159,35 @@ def _by_what_follows(sides: list[Side], after: "dict[int, array[int]]") -> _Verd
     if len(sides) != 2 or len(sides[0].ranks) == len(sides[1].ranks):
         return None
     most, few = (after[side.ranks[0]] for side in sides)
+    return _by_swap(sides, most, few) or _by_substitution(sides, most, few) or _by_shift(sides, most, few)
+
+
+def _by_swap(sides: list[Side], most: "array[int]", few: "array[int]") -> _Verdict | None:
+    """Two calls in the other order, and nothing else."""
+    overlap = min(len(most), len(few))
+    if overlap >= _MIN_REALIGNED and few[:2] == most[1::-1] and few[2:overlap] == most[2:overlap]:
+        return Cause.COLLECTIVE_DESYNC, sides[1].ranks, "the same two calls come in the other order", 0
+    return None
+
+
+def _by_substitution(sides: list[Side], most: "array[int]", few: "array[int]") -> _Verdict | None:
+    """One call is another in its place, and all that follows is the same."""
+    overlap = min(len(most), len(few))
+    if overlap < _MIN_REALIGNED or most[1:overlap] != few[1:overlap] or _sites_differ(sides):
+        return None
+    is_same_op = sides[0].call.signature.op == sides[1].call.signature.op
+    cause = Cause.COLLECTIVE_SHAPE_MISMATCH if is_same_op else Cause.COLLECTIVE_OP_MISMATCH
+    return cause, sides[1].ranks, f"the next {overlap - 1} calls are the same on both sides", 0
+
+
+def _sites_differ(sides: list[Side]) -> bool:
+    """Whether the user's lines are known and differ: then the path is another, and not only the data."""
+    lines = [[(f.file, f.line) for f in side.call.stack if f.is_user_code] for side in sides]
+    return all(lines) and lines[0] != lines[1]
+
+
+def _by_shift(sides: list[Side], most: "array[int]", few: "array[int]") -> _Verdict | None:
+    """The few have some calls more, or some fewer."""
     for shift in range(1, _MAX_SHIFT + 1):
         for cause, longer, shorter in ((Cause.COLLECTIVE_EXTRA, few, most), (Cause.COLLECTIVE_SKIPPED, most, few)):
             overlap = min(len(longer) - shift, len(shorter))

@@ -162,7 +162,12 @@ class _Graph:
         head = self.heads.get(rank)
         if head is None:
             return key.is_p2p and rank in self.dumped
-        return key not in head.keys
+        return key not in head.keys and not self._has_ended(rank, key)
+
+    def _has_ended(self, rank: int, key: CallKey) -> bool:
+        """Whether the rank is done with a collective: it holds nobody up there, wherever it waits now."""
+        frontier = self.progress.get((key.group, key.members), {}).get(rank)
+        return not key.is_p2p and frontier is not None and frontier.ended is not None and frontier.ended >= key.seq
 
     def root_of(self, ranks: tuple[int, ...], *, is_cycle: bool) -> Iterator[Root]:
         """The root these ranks are, if anybody waits for them."""

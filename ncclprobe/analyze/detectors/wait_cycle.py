@@ -34,7 +34,7 @@ def _finding(case: Case, root: Root) -> Finding:
         cause=cause,
         summary=f"{name_ranks(root.ranks).capitalize()} wait for one another, in {', '.join(groups)}."[:200],
         guilty_ranks=root.ranks,
-        confidence=Confidence.CERTAIN if not case.waits.unheard else Confidence.PROBABLE,
+        confidence=Confidence.CERTAIN if not case.waits.unheard else Confidence.POSSIBLE,
         victims=case.waits.victims(root),
         blocked_on=case.waits.blocked_on(root),
         where=tuple(case.locate(h.rank, f) for h in heads[:2] if (f := case.call_site((h.rank,), h.call.stack))),
