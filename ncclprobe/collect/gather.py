@@ -24,6 +24,8 @@ MAX_AT_ONCE = 64
 _TIME_TO_ANSWER_S = 3.0  # kept back from the deadline, so that a host whose sources time out can still say so
 _TIME_TO_CLOSE_S, _SHARE_TO_CLOSE = 1.0, 0.1  # kept back to let go of hosts that have not answered
 _PATIENCE_S = 4.0  # for probes to end and clean up when the collection is interrupted
+_INTERRUPTED = ("the collection was interrupted", "collect again, and let it come to its end")
+_TOO_LATE = ("the deadline passed", "allow more time with --deadline")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +52,7 @@ def gather(
     wanted = list(hosts)
     run = _Run(wanted, transport, request, writer)
     answers: list[Answer | None] = [None] * len(wanted)
-    why, patience_s = "it was interrupted", _PATIENCE_S
+    end, patience_s = _INTERRUPTED, _PATIENCE_S
     try:
         run.start()
         for _ in wanted:
@@ -59,20 +61,20 @@ def gather(
             writer.add_host(answer.outcome)
             on_answer(answer)
     except queue.Empty:
-        why, patience_s = "the deadline passed", 0.1
+        end, patience_s = _TOO_LATE, 0.1
     finally:
+        _give_up_on_the_rest(run, answers, *end)
         run.close(patience_s)
-        _give_up_on_the_rest(run, answers, why)
     return [answer for answer in answers if answer is not None]
 
 
-def _give_up_on_the_rest(run: "_Run", answers: list[Answer | None], why: str) -> None:
+def _give_up_on_the_rest(run: "_Run", answers: list[Answer | None], why: str, action: str) -> None:
     """A copy of what each has so far: a thread that comes back late must not change what was reported."""
     for place, answer in enumerate(answers):
         if answer is None:
             given_up = copy.deepcopy(run.answers[place])
             what = "the rest of its evidence" if given_up.artifact_count else "no evidence from this host"
-            given_up.add_gap(what, why, "allow more time with --deadline")
+            given_up.add_gap(what, why, action)
             answers[place] = given_up
             run.writer.add_host(given_up.outcome)
 

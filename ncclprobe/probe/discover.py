@@ -16,7 +16,7 @@ from ncclprobe.model.evidence import Gap
 from ncclprobe.model.job import JobProcess, Role
 from ncclprobe.probe import identity, proc
 from ncclprobe.probe.roles import assign_roles
-from ncclprobe.probe.scan import Scan, scan
+from ncclprobe.probe.scan import Scan, is_python, scan
 
 _MAPS_LIMIT_BYTES = 8 << 20
 _MAX_NAMED = 8
@@ -54,7 +54,7 @@ def _gaps(host: str, found: Scan, processes: Sequence[JobProcess]) -> Iterator[G
 def _no_rank(host: str, found: Scan) -> Gap:
     why = "no process was started with RANK, SLURM_PROCID or the like in its environment"
     action = "check that the job runs on this host"
-    torches = [pid for pid in found.pythons if _has_torch(pid, found.root)]
+    torches = [pid for pid in found.unmarked if is_python(pid, found.root) and _has_torch(pid, found.root)]
     if found.refused:
         reason, action = _refusal(found)
         why += f"; {reason}"

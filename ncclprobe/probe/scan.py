@@ -45,14 +45,14 @@ class Seen:
 
 @dataclass(slots=True)
 class Scan:
-    """`marked` processes name a rank; `pythons` do not. `refused`: Python that may not be read.
+    """`marked` processes name a rank; `unmarked` ones do not. `refused`: Python that may not be read.
 
     `stuck` ones would not be read in time; `unread` were not tried any more after too many of those.
     """
 
     root: Path = proc.ROOT
     marked: dict[int, Seen] = field(default_factory=dict)
-    pythons: list[int] = field(default_factory=list)
+    unmarked: list[int] = field(default_factory=list)
     refused: list[int] = field(default_factory=list)
     stuck: list[int] = field(default_factory=list)
     unread: int = 0
@@ -122,20 +122,23 @@ class _Reader:
             environ = proc.read(pid, "environ", _ENVIRON_LIMIT_BYTES, self._result.root)
             is_marked = environ is not None and _MARK.search(environ) is not None
             process = _look(pid, environ or b"", self._result.root) if is_marked else None
-            is_python = not is_marked and is_python_name(proc.read(pid, "comm", root=self._result.root))
+            is_refused = environ is None and is_python(pid, self._result.root)
             with self._lock:
                 if self._is_abandoned:
                     return
                 self._done += 1
                 if process is not None:
                     self._result.marked[pid] = process
-                elif is_python:
-                    (self._result.pythons if environ is not None else self._result.refused).append(pid)
+                elif is_refused:
+                    self._result.refused.append(pid)
+                elif environ and not is_marked:
+                    self._result.unmarked.append(pid)
 
 
-def is_python_name(name: bytes | None) -> bool:
+def is_python(pid: int, root: Path = proc.ROOT) -> bool:
     """Whether the kernel's name of a process is that of an interpreter, or the one torch gives it."""
-    return name is not None and _PYTHON.match(name.decode("utf-8", "replace")) is not None
+    name = proc.read(pid, "comm", root=root) or b""
+    return _PYTHON.match(name.decode("utf-8", "replace")) is not None
 
 
 def _look(pid: int, environ: bytes, root: Path) -> Seen | None:

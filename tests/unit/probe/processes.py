@@ -6,11 +6,12 @@ In: programs and functions. Out: pids that are ended with the test; results of f
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,18 @@ def in_child(work: Callable[[], Any], *, user: int | None = None) -> Any:
     if "error" in answer:
         raise AssertionError(answer["error"])
     return answer["result"]
+
+
+def installed_pythons(minors: Iterable[int]) -> list[Path]:
+    """Interpreters of Python 3 that run here, one a minor version; found on PATH and where pyenv puts them."""
+    found = []
+    for name in (f"python3.{minor}" for minor in minors):
+        candidates = [shutil.which(name), *sorted(map(str, Path.home().glob(f".pyenv/versions/*/bin/{name}")))]
+        for candidate in filter(None, candidates):
+            if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+                found.append(Path(candidate))
+                break
+    return found
 
 
 def wait_until(is_true: Callable[[], object], what: str, timeout_s: float = 10) -> None:

@@ -24,11 +24,11 @@ from ncclprobe.probe.selection import Selection
 from ncclprobe.probe.source import Options
 from ncclprobe.probe.stream import START_MARK
 from tests.unit.probe.fake_proc import torchrun_environ
-from tests.unit.probe.processes import is_gone, running, wait_until
+from tests.unit.probe.processes import installed_pythons, is_gone, running, wait_until
 
 SLOW_SPY = "sleep\x00600\x00"
 RUN_ID = f"bootstrap-{os.getpid()}"
-PYTHONS = sorted(Path("/").glob("root/.pyenv/versions/3.1[0-9]*/bin/python3.1?")) or [Path(sys.executable)]
+PYTHONS = [Path(sys.executable), *installed_pythons(range(10, 15))]
 
 
 @pytest.fixture(scope="module")
@@ -187,6 +187,20 @@ def test_a_signal_leaves_nothing(
         wait_until(lambda pid=pid: is_gone(pid), f"{command(pid)} has ended", 5)  # type: ignore[misc]
     wait_until(lambda: not list(base.iterdir()), "the directory is gone", 5)
     assert not is_gone(rank)
+
+
+@pytest.mark.parametrize("delay_ms", [0, 40, 80, 120, 160, 220, 300])
+def test_a_signal_at_any_moment_leaves_nothing(
+    start: Callable[..., Run], slow_kit: bytes, rank: int, base: Path, delay_ms: int
+) -> None:
+    run = start(payload(slow_kit))
+    time.sleep(delay_ms / 1000)
+    family = run.family()
+    run.process.terminate()
+    run.process.wait(timeout=10)
+    for pid in family:
+        wait_until(lambda pid=pid: is_gone(pid), f"{command(pid)} has ended", 5)  # type: ignore[misc]
+    wait_until(lambda: not list(base.iterdir()), "the directory is gone", 5)
 
 
 def parent_of(pid: int) -> int:
