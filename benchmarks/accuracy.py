@@ -69,7 +69,9 @@ def judge(verdict: Verdict, truth: dict, way: str) -> str:  # type: ignore[type-
     innocents = guilty & set(truth["never_blame"])
     if innocents and verdict.confidence is not Confidence.POSSIBLE:
         return f"blames {sorted(innocents)[:6]} as {verdict.cause} ({verdict.confidence})"
-    if way in FULL:
+    # One look at dumps without a time cannot tell a healthy job from one whose network stands still.
+    is_healthy_guess = truth["cause"] == "progressing" and not guilty and verdict.confidence is Confidence.POSSIBLE
+    if way in FULL and not is_healthy_guess:
         return f"says {verdict.cause} {sorted(guilty)[:6]}, planted {truth['cause']} {truth['guilty_ranks']}"
     return "cautious"
 

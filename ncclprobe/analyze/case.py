@@ -19,6 +19,8 @@ from ncclprobe.model.records import Evidence, Sourced
 from ncclprobe.model.report import CodeLocation
 from ncclprobe.model.source import Branch, SourceFile
 
+_FROZEN_NS = 5_000_000_000  # steps without any collective for longer are rare, and waiting costs little
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
@@ -55,6 +57,16 @@ class Case:
     def unreachable_hosts(self) -> tuple[str, ...]:
         """Hosts from whose address nothing came back; one that refused to let us in is alive."""
         return tuple(host.name for host in self.evidence.hosts if host.outcome is Outcome.TIMED_OUT)
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether every recorder's newest call was old when it was read: then nothing moves any more."""
+        ages_ns = [
+            sourced.artifact.end_ns - max(sourced.record.created_ns)
+            for sourced in self.evidence.recordings
+            if sourced.artifact.end_ns is not None and len(sourced.record)
+        ]
+        return bool(ages_ns) and len(ages_ns) == len(self.evidence.recordings) and min(ages_ns) > _FROZEN_NS
 
     def host_of(self, rank: int) -> str | None:
         """Where the rank runs."""

@@ -111,6 +111,9 @@ def _inconclusive(case: Case, lead: Finding | None, status: Status) -> Verdict:
         who = name_ranks(case.missing).capitalize()
         summary = f"{who} of {case.world_size} could not be found; a silent rank is the first suspect."
         steps = (f"find the processes of {name_ranks(case.missing)}: add their host, or look for how they ended",)
+    elif case.waits.has_moved:
+        summary = "The dumps were taken at different moments of a job that moved: they cannot show who waits for whom."
+        steps = ("look twice at the job itself: ncclprobe diagnose --live-dump",)
     elif case.waits.unheard and not case.waits.roots:
         who = name_ranks(case.waits.unheard).capitalize()
         summary = f"{who} gave no dump, and the others wait in calls they may not have issued: they are the suspects."

@@ -17,7 +17,7 @@ from enum import Enum
 
 from ncclprobe.analyze.frontier import Frontier, GroupKey
 from ncclprobe.analyze.heads import CallKey, Head
-from ncclprobe.analyze.timeline import GroupTimeline
+from ncclprobe.analyze.timeline import GroupTimeline, Track
 from ncclprobe.model.report import BlockedOn
 
 # In these a rank may rightly be done before the others: the root of a broadcast has sent, a rank of a reduce has given.
@@ -36,21 +36,29 @@ class Reason(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """Ranks that others wait for in `keys` and that wait for nobody outside themselves."""
+    """Ranks that others wait for in `keys` and that wait for nobody outside themselves.
+
+    `lag`: by how many ended collectives a stalled rank is behind its peers, at most.
+    """
 
     ranks: tuple[int, ...]
     reason: Reason
     keys: tuple[CallKey, ...]
+    lag: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """`stalled`: calls all members issued and nobody holds up. `unheard`: members of their groups without a dump."""
+    """`stalled`: calls all members issued and nobody holds up. `unheard`: members of their groups without a dump.
+
+    `has_moved`: the dumps are not of one moment, so they cannot show who waits for whom.
+    """
 
     heads: dict[int, Head]
     roots: tuple[Root, ...]
     stalled: tuple[CallKey, ...]
     unheard: tuple[int, ...]
+    has_moved: bool = False
 
     def waiter(self, root: Root) -> Head:
         """The lowest rank outside the root that waits for it (inside, for a cycle), and what it waits in."""
@@ -75,7 +83,10 @@ def find_waits(
     dumped: frozenset[int],
 ) -> Waits:
     """`dumped`: ranks whose recorder was read. Roots are in order of their lowest rank."""
-    graph = _Graph(heads, _progress(timelines, frontiers), dumped)
+    progress = _progress(timelines, frontiers)
+    if _has_moved(timelines, progress):
+        return Waits(heads=heads, roots=(), stalled=(), unheard=(), has_moved=True)
+    graph = _Graph(heads, progress, dumped)
     roots: list[Root] = []
     for component in _components(graph.edges):
         ranks = tuple(sorted(node for node in component if isinstance(node, int)))
@@ -105,6 +116,26 @@ def _progress(timelines: tuple[GroupTimeline, ...], frontiers: _Progress) -> _Pr
     return merged
 
 
+def _has_moved(timelines: tuple[GroupTimeline, ...], progress: _Progress) -> bool:
+    """Whether a rank has ended a collective that another had not issued yet, when their dumps were taken."""
+    for timeline in timelines:
+        of_rank = progress[timeline.group.name, timeline.group.ranks]
+        issued = [frontier.issued for frontier in of_rank.values() if frontier.issued is not None]
+        ended = max((_last_joint(track) for track in timeline.tracks.values()), default=-1)
+        if issued and ended > min(issued):
+            return True
+    return False
+
+
+def _last_joint(track: Track) -> int:
+    """The last collective that ended on this rank and cannot end before every member has issued it."""
+    recording = track.recording
+    for seq, row in zip(reversed(track.seqs), reversed(track.rows), strict=True):
+        if recording.is_completed[row] and recording.signatures[recording.signature_of[row]].op not in _ROOTED:
+            return seq
+    return -1
+
+
 def _later(one: int | None, other: int | None) -> int | None:
     return max((value for value in (one, other) if value is not None), default=None)
 
@@ -122,6 +153,7 @@ class _Graph:
                 self.waiters[key].append(rank)
         self.furthest = {key: self._furthest(key) for key in {(k.group, k.members) for k in self.waiters}}
         self.holders = {key: tuple(self._holders(key)) for key in self.waiters}
+        self.holders.update({key: self._held_by_batch(key) for key in self.waiters if not self.holders[key]})
         self.edges: dict[object, tuple[object, ...]] = {key: ranks for key, ranks in self.holders.items()}  # noqa: C416
         for rank, head in heads.items():
             self.edges[rank] = () if self._is_stalled(rank) else head.keys
@@ -136,6 +168,14 @@ class _Graph:
         absent = [rank for rank in self._members(key) if self._is_absent(rank, key)]
         stalled = [rank for rank in self._members(key) if rank not in absent and self._lags(rank, key)]
         return absent + stalled or [rank for rank in self._members(key) if self._is_elsewhere(rank, key)]
+
+    def _held_by_batch(self, key: CallKey) -> tuple[int, ...]:
+        """Ends of a matched send that cannot finish it, because another part of their batch is held up."""
+        blocked = (end for end in key.ends if end in self.heads and self._is_blocked_beside(end, key))
+        return tuple(blocked)
+
+    def _is_blocked_beside(self, rank: int, key: CallKey) -> bool:
+        return any(self.holders.get(other) for other in self.heads[rank].keys if other != key)
 
     def _members(self, key: CallKey) -> Iterable[int]:
         return key.members or sorted(self.progress.get((key.group, key.members), {}))
@@ -177,7 +217,12 @@ class _Graph:
             yield Root(ranks=ranks, reason=Reason.CYCLE, keys=keys)
         elif others:
             is_stalled = all(rank in self.heads and self._is_stalled(rank) for rank in ranks)
-            yield Root(ranks=ranks, reason=Reason.STALLED if is_stalled else Reason.ABSENT, keys=keys)
+            reason = Reason.STALLED if is_stalled else Reason.ABSENT
+            yield Root(ranks=ranks, reason=reason, keys=keys, lag=max(map(self._lag, ranks)) if is_stalled else 0)
+
+    def _lag(self, rank: int) -> int:
+        groups = ((key, of_rank[rank].ended) for key, of_rank in self.progress.items() if rank in of_rank)
+        return max((self._furthest(key) - ended for key, ended in groups if ended is not None), default=0)
 
 
 def _groups(head: Head) -> set[GroupKey]:
@@ -193,7 +238,8 @@ def _joined(roots: list[Root]) -> tuple[Root, ...]:
     for reason, alike in by_reason.items():
         ranks = {rank for root in alike for rank in root.ranks}
         keys = {key for root in alike for key in root.keys}
-        cycles.append(Root(ranks=tuple(sorted(ranks)), reason=reason, keys=tuple(sorted(keys))))
+        lag = max(root.lag for root in alike)
+        cycles.append(Root(ranks=tuple(sorted(ranks)), reason=reason, keys=tuple(sorted(keys)), lag=lag))
     return tuple(sorted(cycles, key=lambda root: root.ranks))
 
 

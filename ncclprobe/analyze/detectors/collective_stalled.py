@@ -26,7 +26,8 @@ def _finding(case: Case, key: CallKey) -> Finding:
         cause=Cause.COLLECTIVE_STALLED,
         summary=f"All members of group {group} issued {op} as call {seq}; it ends nowhere."[:200],
         guilty_ranks=(),
-        confidence=Confidence.PROBABLE,
+        # A healthy job looks like this at any moment: without a time it may be no more than that.
+        confidence=Confidence.PROBABLE if case.is_frozen else Confidence.POSSIBLE,
         victims=tuple(case.waits.heads),
         blocked_on=BlockedOn(group=group, seq=seq, op=op),
         evidence=(

@@ -4,6 +4,7 @@ In: roots of the wait-for graph whose ranks were not looked into. Out: a finding
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
@@ -21,7 +22,13 @@ def detect(case: Case) -> Iterator[Finding]:
     for root in case.waits.roots if not case.mismatches else ():
         if root.reason is Reason.CYCLE or any(rank in case.positions for rank in root.ranks):
             continue
-        yield _stalled(case, root) if root.reason is Reason.STALLED else _absent(case, root)
+        if root.reason is Reason.ABSENT:
+            yield _absent(case, root)
+            continue
+        finding = _stalled(case, root)
+        # One call of lag is what a healthy job shows at any moment: only a second look tells it from a stop.
+        is_named = root.lag > 1 or case.is_frozen
+        yield finding if is_named else replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks)
 
 
 def _absent(case: Case, root: Root) -> Finding:
@@ -62,8 +69,13 @@ def _stalled(case: Case, root: Root) -> Finding:
 
 
 def _confidence(case: Case, root: Root) -> Confidence:
-    """Dumps of all ranks leave no other root; a rank that was not heard could be one."""
-    return Confidence.PROBABLE if not case.waits.unheard and not case.missing else Confidence.POSSIBLE
+    """Dumps of all ranks leave no other root; a rank that was not heard could be one.
+
+    That a GPU lags says more when nothing moved any more: dumps of a running job lag by the time between them.
+    """
+    is_whole = not case.waits.unheard and not case.missing
+    is_sure = is_whole and (root.reason is Reason.ABSENT or case.is_frozen)
+    return Confidence.PROBABLE if is_sure else Confidence.POSSIBLE
 
 
 def _evidence(case: Case, root: Root, waits: str) -> Iterator[Citation]:
