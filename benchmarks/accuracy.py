@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ncclprobe import workflow
 from ncclprobe.model.errors import NcclprobeError
-from ncclprobe.model.report import Confidence, Verdict
+from ncclprobe.model.report import Confidence, Report
 from ncclprobe.simulate.request import Request
 from ncclprobe.simulate.scenario import all_scenarios
 from ncclprobe.simulate.writing import write
@@ -58,8 +58,9 @@ def requests(seeds: int) -> Iterator[tuple[str, str, Request]]:
                 yield scenario.name, way, Request(name=scenario.name, ranks=ranks, seed=seed, job=job, **options)
 
 
-def judge(verdict: Verdict, truth: dict, way: str) -> str:  # type: ignore[type-arg]
+def judge(report: Report, truth: dict, way: str) -> str:  # type: ignore[type-arg]
     """`right`, `cautious` (nobody innocent named, or as a possibility only), or what is wrong."""
+    verdict = report.verdict
     guilty = set(verdict.guilty_ranks)
     accepted = {truth["cause"], *truth["also_accept"]}
     sets = [set(truth["guilty_ranks"]), *map(set, truth.get("also_accept_guilty", []))]
@@ -70,6 +71,9 @@ def judge(verdict: Verdict, truth: dict, way: str) -> str:  # type: ignore[type-
     if innocents and verdict.confidence is not Confidence.POSSIBLE:
         return f"blames {sorted(innocents)[:6]} as {verdict.cause} ({verdict.confidence})"
     # One look at dumps without a time cannot tell a healthy job from one whose network stands still.
+    suspects = {rank for finding in report.findings[:1] for rank in finding.suspects}
+    if not guilty and suspects == set(truth["guilty_ranks"]) and truth["cause"] == "stuck-in-cuda":
+        return "cautious"
     is_healthy_guess = truth["cause"] == "progressing" and not guilty and verdict.confidence is Confidence.POSSIBLE
     if way in FULL and not is_healthy_guess:
         return f"says {verdict.cause} {sorted(guilty)[:6]}, planted {truth['cause']} {truth['guilty_ranks']}"
@@ -89,7 +93,7 @@ def run(seeds: int, only: str | None) -> dict[tuple[str, str], Row]:
             shutil.rmtree(folder)
             continue  # the scenario does not fit this size
         truth = json.loads((folder / "job" / "truth.json").read_text())
-        outcome = judge(workflow.analyze(folder / "job" / "dumps").verdict, truth, way)
+        outcome = judge(workflow.analyze(folder / "job" / "dumps"), truth, way)
         shutil.rmtree(folder)
         row = rows[name, way]
         row.jobs += 1

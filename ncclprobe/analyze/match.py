@@ -159,7 +159,10 @@ def _by_what_follows(sides: list[Side], after: "dict[int, array[int]]") -> _Verd
     if len(sides) != 2 or len(sides[0].ranks) == len(sides[1].ranks):
         return None
     most, few = (after[side.ranks[0]] for side in sides)
-    return _by_swap(sides, most, few) or _by_substitution(sides, most, few) or _by_shift(sides, most, few)
+    substituted, shifted = _by_substitution(sides, most, few), _by_shift(sides, most, few)
+    # Where both fit, the count tells: a rank with a call more has issued one more than the others by now.
+    is_count_shifted = shifted is not None and abs(len(few) - len(most)) == shifted[3]
+    return _by_swap(sides, most, few) or (shifted if is_count_shifted else substituted or shifted)
 
 
 def _by_swap(sides: list[Side], most: "array[int]", few: "array[int]") -> _Verdict | None:

@@ -5,8 +5,10 @@ In: cycles of the wait-for graph. Out: a finding per cycle, with each rank's cal
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ncclprobe.analyze.case import Case, cite
+from ncclprobe.analyze.departures import departure_of, keeps_path
 from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.heads import CallKey, Head
 from ncclprobe.analyze.waits import Reason, Root
@@ -16,6 +18,8 @@ from ncclprobe.model.report import Cause, Confidence, Finding
 _FIXES = {
     Cause.GROUP_ORDER_DEADLOCK: "Let all ranks use their process groups in the same order.",
     Cause.COLLECTIVE_DESYNC: "Make all ranks issue the same calls in the same order.",
+    Cause.COLLECTIVE_SKIPPED: "Let every rank make the call that these left out, or none: decide from a shared value.",
+    Cause.COLLECTIVE_EXTRA: "Let every rank make the call that these make alone, and gate only what follows it.",
     Cause.P2P_MISMATCH: "Pair every send with its recv, in the same order on both ends, or put them in one batch.",
 }
 
@@ -27,29 +31,58 @@ def detect(case: Case) -> Iterator[Finding]:
             yield _finding(case, root)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """What a ring says: who is named, or only suspected, and for which cause."""
+
+    cause: Cause
+    guilty: tuple[int, ...] = ()
+    suspects: tuple[int, ...] = ()
+    confidence: Confidence = Confidence.POSSIBLE
+
+
+def _claim(case: Case, root: Root, heads: list[Head]) -> _Claim:
+    sure = Confidence.POSSIBLE if case.waits.unheard else Confidence.CERTAIN
+    if any(head.call.is_p2p for head in heads):
+        return _Claim(cause=Cause.P2P_MISMATCH, guilty=_owing(case, root), confidence=sure)
+    odd = _odd_ones(heads)
+    if not odd:
+        return _Claim(cause=Cause.GROUP_ORDER_DEADLOCK, guilty=root.ranks, confidence=sure)
+    cause = _departure(case, odd, [head for head in heads if head.rank not in odd])
+    if cause is None:
+        return _Claim(cause=Cause.COLLECTIVE_DESYNC, suspects=odd)
+    is_sure = not case.waits.unheard
+    return _Claim(cause=cause, guilty=odd, confidence=Confidence.PROBABLE if is_sure else Confidence.POSSIBLE)
+
+
+def _departure(case: Case, odd: tuple[int, ...], others: list[Head]) -> Cause | None:
+    """How the few left their own path, where all of them did and none of the others."""
+    recordings = {s.artifact.path: s.record for s in case.evidence.recordings}
+    heads = [case.waits.heads[rank] for rank in odd]
+    causes = {departure_of(head, recordings[head.artifact.path]) for head in heads}
+    kept = all(keeps_path(head, recordings[head.artifact.path]) for head in others)
+    return causes.pop() if kept and len(causes) == 1 else None
+
+
 def _finding(case: Case, root: Root) -> Finding:
     heads = [case.waits.heads[rank] for rank in root.ranks if rank in case.waits.heads]
-    odd = _odd_ones(heads)
-    cause = Cause.P2P_MISMATCH if any(head.call.is_p2p for head in heads) else Cause.GROUP_ORDER_DEADLOCK
-    if odd and cause is Cause.GROUP_ORDER_DEADLOCK:
-        cause = Cause.COLLECTIVE_DESYNC
-    owing = _owing(case, root) if cause is Cause.P2P_MISMATCH else root.ranks
+    claim = _claim(case, root, heads)
+    first = sorted(heads, key=lambda head: head.rank not in (*claim.guilty, *claim.suspects))
     groups = sorted({head.call.group.label for head in heads})
-    is_open = cause is Cause.COLLECTIVE_DESYNC or bool(case.waits.unheard)
     return Finding(
-        cause=cause,
+        cause=claim.cause,
         summary=f"{name_ranks(root.ranks).capitalize()} wait for one another, in {', '.join(groups)}."[:200],
-        guilty_ranks=() if cause is Cause.COLLECTIVE_DESYNC else owing,
-        suspects=odd if cause is Cause.COLLECTIVE_DESYNC else (),
-        confidence=Confidence.POSSIBLE if is_open else Confidence.CERTAIN,
-        victims=case.waits.victims(root),
+        guilty_ranks=claim.guilty,
+        suspects=claim.suspects,
+        confidence=claim.confidence,
+        victims=tuple(rank for rank in case.waits.heads if rank not in (*claim.guilty, *claim.suspects)),
         blocked_on=case.waits.blocked_on(root),
-        where=tuple(case.locate(h.rank, f) for h in heads[:2] if (f := case.call_site((h.rank,), h.call.stack))),
+        where=tuple(case.locate(h.rank, f) for h in first[:2] if (f := case.call_site((h.rank,), h.call.stack))),
         evidence=tuple(
-            cite(head.artifact, f"entry {head.call.entry}", str(head.call.signature), _says(head)) for head in heads[:4]
+            cite(head.artifact, f"entry {head.call.entry}", str(head.call.signature), _says(head)) for head in first[:4]
         ),
         next_steps=("compare the call sites: each rank holds what the next one waits for",),
-        fix=_FIXES[cause],
+        fix=_FIXES[claim.cause],
     )
 
 

@@ -27,7 +27,9 @@ def detect(case: Case) -> Iterator[Finding]:
             continue
         finding = _stalled(case, root)
         # One call of lag is what a healthy job shows at any moment: only a second look tells it from a stop.
-        is_named = root.lag > 1 or case.is_frozen
+        # Nor can most of a job lag behind the few: a collective ends for all who take part.
+        is_minority = 2 * len(root.ranks) <= len(case.expected)
+        is_named = (root.lag > 1 or case.is_frozen) and is_minority
         yield finding if is_named else replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks)
 
 
