@@ -20,7 +20,7 @@ _SKIPS = 16
 
 
 def departure_of(head: Head, recording: Recording) -> Cause | None:
-    """`collective-skipped` when the call came soon after the expected one before, `collective-extra` when it did not."""
+    """`collective-skipped` when the call came soon after the expected one before, else `collective-extra`."""
     *history, waited_in = _tokens(recording, head.call.entry + 1)
     ways = continuations(history)
     if not ways or any(way[0] == waited_in for way in ways):
