@@ -89,10 +89,7 @@ class FakeTransport:
         stream.read(int(stream.readline()))
         self.requests[host.name] = json.loads(stream.readline())["request"]
         behaviour = self.behaviours[host.name]
-        if callable(behaviour):
-            process = behaviour(self, host, deadline)
-        else:
-            process = FakeProcess(iter(behaviour), deadline)
+        process = behaviour(self, host, deadline) if callable(behaviour) else FakeProcess(iter(behaviour), deadline)
         self.processes[host.name] = process
         return process
 
