@@ -18,7 +18,7 @@ def simulate(
     cause: Annotated[str | None, typer.Argument(help="A cause, or one of its scenarios.", show_default=False)] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List causes and scenarios.")] = False,
     ranks: Annotated[int, typer.Option(help="How many ranks the job has.")] = 16,
-    out: Annotated[Path | None, typer.Option("-o", "--output", help="A new directory.", show_default=False)] = None,
+    out: Annotated[Path | None, typer.Option("--output", "-o", help="A new directory.", show_default=False)] = None,
     job: Annotated[str | None, typer.Option(help="ddp, fsdp, megatron or moe; by chance when left out.")] = None,
     seed: Annotated[int, typer.Option(help="Decides all that is left to chance.", min=0)] = 0,
     steps: Annotated[
