@@ -62,13 +62,15 @@ def find_heads(recordings: Iterable[Sourced[Recording]]) -> dict[int, Head]:
 
 
 def _head(rank: int, artifact: Artifact, recording: Recording) -> Head | None:
-    ended = _last_ended(recording)
+    ended, done = _last_ended(recording), _last_message_ended(recording)
     batches = _batches(recording)
     for row in range(len(recording)):
         if recording.is_completed[row]:
             continue
         group = recording.group_of[row]
         if recording.is_p2p[row]:
+            if recording.seq[row] <= done.get(group, -1):
+                continue
             end = batches.get((group, recording.seq[row]))
             if end is not None and recording.is_completed[end]:
                 continue
@@ -95,6 +97,20 @@ def _last_ended(recording: Recording) -> dict[int, int]:
         if recording.is_completed[row] and not recording.is_p2p[row]:
             group = recording.group_of[row]
             ended[group] = max(ended.get(group, -1), recording.seq[row])
+    return ended
+
+
+def _last_message_ended(recording: Recording) -> dict[int, int]:
+    """Per group of nothing but messages, the last that ended by the recorder's own counter.
+
+    In a dump of active calls only, the inner entries of a finished batch are still there, and what ended it is not.
+    """
+    mixed = {group for group, is_p2p in zip(recording.group_of, recording.is_p2p, strict=True) if not is_p2p}
+    ended = {}
+    for pg_id, group in recording.group_of_id.items():
+        status = recording.statuses.get(pg_id)
+        if status is not None and status.last_completed is not None and group not in mixed:
+            ended[group] = status.last_completed
     return ended
 
 

@@ -91,8 +91,8 @@ def _odd_ones(heads: list[Head]) -> tuple[int, ...]:
     by_call: dict[tuple[CallKey, ...], list[int]] = defaultdict(list)
     for head in heads:
         by_call[head.keys].append(head.rank)
-    classes = sorted(by_call.values(), key=len)
-    return tuple(classes[0]) if len(classes[-1]) > 2 * len(classes[0]) else ()
+    most = max(map(len, by_call.values()))
+    return tuple(sorted(rank for ranks in by_call.values() if most > 2 * len(ranks) for rank in ranks))
 
 
 def _owing(case: Case, root: Root) -> tuple[int, ...]:

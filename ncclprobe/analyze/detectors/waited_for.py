@@ -16,6 +16,8 @@ from ncclprobe.model.report import Cause, Confidence, Finding
 _STALLED_FIX = "Look at that GPU first: dmesg for Xid lines, nvidia-smi -q, cuda-gdb or py-spy --native on the rank."
 _ABSENT_FIX = "See what that rank does instead: its stack and its log say why it did not come."
 
+_SNAPSHOT_LAG = 3
+
 
 def detect(case: Case) -> Iterator[Finding]:
     """Where stacks were read they tell more, and another detector does."""
@@ -26,10 +28,10 @@ def detect(case: Case) -> Iterator[Finding]:
             yield _absent(case, root)
             continue
         finding = _stalled(case, root)
-        # One call of lag is what a healthy job shows at any moment: only a second look tells it from a stop.
+        # A call or two of lag is what a healthy job shows at any moment: only a second look tells it from a stop.
         # Nor can most of a job lag behind the few: a collective ends for all who take part.
         is_minority = 2 * len(root.ranks) <= len(case.expected)
-        is_named = (root.lag > 1 or case.is_frozen) and is_minority
+        is_named = (root.lag > _SNAPSHOT_LAG or case.is_frozen) and is_minority
         yield finding if is_named else replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks)
 
 
