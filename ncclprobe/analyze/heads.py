@@ -63,18 +63,18 @@ def find_heads(recordings: Iterable[Sourced[Recording]]) -> dict[int, Head]:
 
 def _head(rank: int, artifact: Artifact, recording: Recording) -> Head | None:
     ended, done = _last_ended(recording), _last_message_ended(recording)
-    batches = _batches(recording)
+    batches = _batch_ends(recording)
     for row in range(len(recording)):
-        if recording.is_completed[row]:
+        if recording.is_completed[row] or recording.signatures[recording.signature_of[row]].op == _BATCH_END:
             continue
         group = recording.group_of[row]
         if recording.is_p2p[row]:
             if recording.seq[row] <= done.get(group, -1):
                 continue
-            end = batches.get((group, recording.seq[row]))
+            end = batches.get(row)
             if end is not None and recording.is_completed[end]:
                 continue
-            rows = _batch_rows(recording, row, end)
+            rows = [row] if end is None else [inner for inner, its_end in sorted(batches.items()) if its_end == end]
             keys = tuple(key for inner in rows for key in _p2p_keys(recording, inner))
         else:
             if recording.seq[row] <= ended.get(group, -1):
@@ -114,24 +114,26 @@ def _last_message_ended(recording: Recording) -> dict[int, int]:
     return ended
 
 
-def _batches(recording: Recording) -> dict[tuple[int, int], int]:
-    """(group, sequence number) of each batch of sends and recvs -> the row of the entry that ends it."""
-    return {
-        (recording.group_of[row], recording.seq[row]): row
-        for row in range(len(recording))
-        if recording.is_p2p[row] and recording.signatures[recording.signature_of[row]].op == _BATCH_END
-    }
+def _batch_ends(recording: Recording) -> dict[int, int]:
+    """The row of each send or recv in a batch -> the row of the entry that ends the batch.
 
-
-def _batch_rows(recording: Recording, row: int, end: int | None) -> Iterator[int]:
-    """The rows of the batch that `row` is part of; `row` alone outside a batch."""
-    if end is None:
-        yield row
-        return
-    for inner in range(row, end + 1):
-        same = recording.group_of[inner] == recording.group_of[row] and recording.seq[inner] == recording.seq[row]
-        if recording.is_p2p[inner] and same:
-            yield inner
+    Both carry one number, but before version 2.1 (torch 2.4), where the entry that ends a batch has the next one and
+    none says whether it is point-to-point: there it is the next such entry of the group.
+    """
+    is_early = recording.version.startswith("1.")
+    ends: dict[int, int] = {}
+    open_end: dict[int, int] = {}
+    for row in reversed(range(len(recording))):
+        group = recording.group_of[row]
+        if recording.signatures[recording.signature_of[row]].op == _BATCH_END:
+            open_end[group] = row
+        elif recording.is_p2p[row]:
+            end = open_end.get(group)
+            if end is not None and (is_early or recording.seq[end] == recording.seq[row]):
+                ends[row] = end
+        else:
+            open_end.pop(group, None)
+    return ends
 
 
 def _p2p_keys(recording: Recording, row: int) -> Iterator[CallKey]:
