@@ -23,6 +23,7 @@ lint: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/python benchmarks/diagnose.py
+	PYTHONPATH=. $(BIN)/python benchmarks/analyzer.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
