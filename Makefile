@@ -1,6 +1,6 @@
 # make demo: a real hang and its verdict.  make test: every test.  Both build what they need in .venv first.
 PYTHON ?= python3
-VENV := .venv
+VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find ncclprobe -name '*.py') pyproject.toml
 

@@ -34,6 +34,10 @@ sys.stdin.readline()
 """
 
 
+# Not the virtual environment's link: a container of a test may hide the folder that it is in.
+INTERPRETER = os.path.realpath(sys.executable)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A running process. `pid` is that of its Python, `process` may be a wrapper around it."""
@@ -61,7 +65,7 @@ def _file_of(module: str) -> Path:
 
 
 @contextmanager
-def asked(program: str, *, wrapper: Sequence[str] = (), python: str = sys.executable) -> Iterator[Asked]:
+def asked(program: str, *, wrapper: Sequence[str] = (), python: str = INTERPRETER) -> Iterator[Asked]:
     """Run `program`, which prints "ready" when it may be asked; at the end it is killed."""
     process = subprocess.Popen(
         [*wrapper, python, "-c", program],

@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,8 @@ def missing_for_real_hosts() -> str | None:
     if os.geteuid() != 0:
         return "network namespaces need root"
     tools = ("ip", "unshare", "nsenter", "setpriv", "mount", "ssh-keygen", "timeout")
+    if Path(sys.prefix).is_relative_to("/tmp"):
+        return "Python lies in /tmp, which every host hides: make VENV=/var/tmp/ncclprobe-venv test"
     absent = [tool for tool in (*tools, SSHD) if shutil.which(tool) is None]
     if absent:
         return f"not installed: {', '.join(absent)} (iproute2, util-linux, openssh-server)"

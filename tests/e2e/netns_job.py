@@ -69,7 +69,7 @@ def start_job(
         ]
         job.logs.append(shared / f"{mark}-{host.name}.log")
         with job.logs[-1].open("wb") as output:
-            job.launchers.append(start([*host.enter(), *_in_folder(Path.cwd(), launcher)], output, variables))
+            job.launchers.append(start([*host.enter(), *_in_folder(shared, launcher)], output, variables))
     return job
 
 
