@@ -195,7 +195,8 @@ def truth_of(plan: Plan) -> Truth:
 
 
 def _is_all_there(plan: Plan) -> bool:
-    """Whether the dumps that are left tell all: torch 2.2 does not say which group is which."""
-    request = plan.request
-    is_cut = bool(plan.dropped) or request.has_wrapped or (request.is_active_only and plan.planted.needs_history)
-    return not is_cut and not (find_version(request.version).is_list and len(plan.job.layout.groups) > 1)
+    """Whether the dumps that are left tell all: torch 2.2 does not say which group is which, nor who is in it."""
+    request, planted = plan.request, plan.planted
+    is_cut = bool(plan.dropped) or request.has_wrapped or (request.is_active_only and planted.needs_history)
+    is_nameless = find_version(request.version).is_list and (len(plan.job.layout.groups) > 1 or bool(planted.gone))
+    return not is_cut and not is_nameless

@@ -22,26 +22,58 @@ WAYS: dict[str, dict[str, Any]] = {
     "wrapped": {"has_wrapped": True},
     "only-active": {"is_active_only": True},
     "torch-2.3": {"version": "1.4"},
+    "torch-2.2": {"version": "list"},
 }
-NOT_YET: dict[str, str] = {}
+_PAIR = "of two members' sequences that agree again after a shift, it says that one call has another shape"
+_HISTORY = "too short a history for a period: a call from a line that nobody else uses is taken for another shape"
+_WRAPPED = "the oldest outstanding call has left the ring, and its counter says so; a later one is taken for the head"
+_NAMELESS = "torch 2.2 does not say who is in a group: several groups of one number are taken for one"
+_MIXED = "counters of a group with sends say nothing of its collectives, but the sends are not in the dump to tell"
+NOT_YET = {
+    "collective-desync/swapped-torch-2.2": _NAMELESS,
+    "collective-op-mismatch/continuing-torch-2.2": _NAMELESS,
+    "rank-exited/early-16-seed-10-torch-2.2": _NAMELESS,
+    "collective-extra/blocking-12-seed-10": _HISTORY,
+    "collective-extra/blocking-3-seed-12-wrapped": _WRAPPED,
+    "collective-skipped/blocking-3-seed-12-wrapped": _WRAPPED,
+    "group-order-deadlock/ring-12-seed-10-wrapped": _WRAPPED,
+    "collective-skipped/continuing-2": _PAIR,
+    "stuck-in-python/before-logging-only-active": _MIXED,
+}
+
+# Seeds that a longer search has found worth keeping.
+FOUND_HARD = (
+    ("rank-exited/early", 16, 10, "torch-2.2"),
+    ("collective-extra/blocking", 12, 10, None),
+    ("collective-extra/blocking", 3, 12, "wrapped"),
+    ("collective-skipped/blocking", 3, 12, "wrapped"),
+    ("group-order-deadlock/ring", 12, 10, "wrapped"),
+    ("group-order-deadlock/ring", 12, 13, None),
+    ("collective-skipped/continuing", 32, 14, None),
+    ("collective-skipped/other-group", 32, 13, None),
+    ("progressing/logging", 32, 10, None),
+    ("progressing/skewed", 32, 14, None),
+)
 
 
 def _cases() -> list[Any]:
     known = all_scenarios()
-    cases = [(s.name, f"{ranks}", ranks, {}) for s in known for ranks in SIZES if s.fits(ranks, None)]
-    cases += [(s.name, way, 8, options) for s in known for way, options in WAYS.items()]
-    return [_case(name, ranks, options, f"{name}-{way}") for name, way, ranks, options in cases]
+    cases = [(f"{s.name}-{n}", s.name, n, SEEDS, {}) for s in known for n in SIZES if s.fits(n, None)]
+    cases += [(f"{s.name}-{way}", s.name, 8, SEEDS, options) for s in known for way, options in WAYS.items()]
+    for name, ranks, seed, way in FOUND_HARD:
+        label = f"{name}-{ranks}-seed-{seed}" + (f"-{way}" if way else "")
+        cases.append((label, name, ranks, (seed,), WAYS[way] if way else {}))
+    return [pytest.param(*case, id=label, marks=_marks(label)) for label, *case in cases]
 
 
-def _case(name: str, ranks: int, options: dict[str, Any], label: str) -> Any:
+def _marks(label: str) -> list[pytest.MarkDecorator]:
     reason = NOT_YET.get(label)
-    marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
-    return pytest.param(name, ranks, options, id=label, marks=marks)
+    return [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
 
 
-@pytest.mark.parametrize(("name", "ranks", "options"), _cases())
-def test_the_planted_cause_is_found(name: str, ranks: int, options: dict[str, Any]) -> None:
-    for seed in SEEDS:
+@pytest.mark.parametrize(("name", "ranks", "seeds", "options"), _cases())
+def test_the_planted_cause_is_found(name: str, ranks: int, seeds: tuple[int, ...], options: dict[str, Any]) -> None:
+    for seed in seeds:
         made = plan(name, ranks, seed=seed, **options)
         is_right, said = judge(analyze(evidence_of(made)).verdict, truth_of(made))
         assert is_right, f"{_command(name, ranks, seed, options)}  # {said}"
