@@ -5,7 +5,7 @@ In: `Evidence`. Out: a `Case`: who the ranks are, where they stand, where their 
 
 from dataclasses import dataclass
 
-from ncclprobe.analyze.frontier import find_frontiers
+from ncclprobe.analyze.frontier import find_doubtful, find_frontiers, find_nameless
 from ncclprobe.analyze.heads import find_heads
 from ncclprobe.analyze.match import Mismatch, find_mismatch
 from ncclprobe.analyze.positions import Position, find_positions
@@ -125,7 +125,9 @@ def build_case(evidence: Evidence) -> Case:
     timelines = build_timelines(evidence.recordings, world_size)
     in_stacks = {s.artifact.rank for s in evidence.stacks if s.artifact.rank is not None}
     seen = {*ranks, *in_stacks, *(rank for timeline in timelines for rank in timeline.members)}
-    mismatches = (find_mismatch(timeline) for timeline in timelines)
+    frontiers, nameless = find_frontiers(evidence.recordings), find_nameless(evidence.recordings)
+    # Groups without a name cannot be matched between ranks.
+    mismatches = (find_mismatch(timeline) for timeline in timelines if not nameless)
     return Case(
         evidence=evidence,
         ranks=ranks,
@@ -134,7 +136,11 @@ def build_case(evidence: Evidence) -> Case:
         timelines=timelines,
         mismatches=tuple(mismatch for mismatch in mismatches if mismatch),
         waits=find_waits(
-            find_heads(evidence.recordings), timelines, find_frontiers(evidence.recordings), _dumped(evidence)
+            find_heads(evidence.recordings),
+            timelines,
+            frontiers,
+            _dumped(evidence),
+            find_doubtful(timelines, frontiers, nameless),
         ),
         positions=find_positions(evidence.stacks, ranks),
         sources={(s.artifact.host, s.artifact.origin): s for s in evidence.source_files},

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ncclprobe.analyze.timeline import GroupTimeline
 from ncclprobe.model.collectives import GroupStatus, Recording
 from ncclprobe.model.records import Sourced
 
@@ -41,6 +42,35 @@ def find_frontiers(recordings: Iterable[Sourced[Recording]]) -> dict[GroupKey, d
                 assert rank is not None
                 frontiers[key][rank] = Frontier(issued=status.last_enqueued, ended=status.last_completed)
     return dict(frontiers)
+
+
+def find_doubtful(
+    timelines: Iterable[GroupTimeline], frontiers: dict[GroupKey, dict[int, Frontier]], nameless: Iterable[int]
+) -> frozenset[int]:
+    """Ranks whose earliest outstanding call is not known.
+
+    Either it has left the ring: the counter of ended calls is below the oldest one still held. Or the dump does not say
+    which group a call is in (`nameless`): torch 2.2 wrote only a number that each process counts for itself.
+    """
+    found = set(nameless)
+    for timeline in timelines:
+        of_rank = frontiers.get((timeline.group.name, timeline.group.ranks), {})
+        for rank, track in timeline.tracks.items():
+            frontier = of_rank.get(rank)
+            if frontier is not None and frontier.ended is not None and frontier.ended + 1 < track.first_seq:
+                found.add(rank)
+    return frozenset(found)
+
+
+def find_nameless(recordings: Iterable[Sourced[Recording]]) -> frozenset[int]:
+    """Ranks with more than one group in a dump that names none of them."""
+    return frozenset(
+        sourced.artifact.rank
+        for sourced in recordings
+        if sourced.artifact.rank is not None
+        and sourced.record.version.startswith("1.0")
+        and len(sourced.record.groups) > 1
+    )
 
 
 def _groups_with_p2p(recording: Recording) -> set[GroupKey]:

@@ -51,7 +51,8 @@ class Root:
 class Waits:
     """`stalled`: calls all members issued and nobody holds up. `unheard`: members of their groups without a dump.
 
-    `has_moved`: the dumps are not of one moment, so they cannot show who waits for whom.
+    Members whose recorder does not tell what they wait in are unheard too. `has_moved`: the dumps are not of one
+    moment, so they cannot show who waits for whom.
     """
 
     heads: dict[int, Head]
@@ -81,8 +82,12 @@ def find_waits(
     timelines: tuple[GroupTimeline, ...],
     frontiers: dict[GroupKey, dict[int, Frontier]],
     dumped: frozenset[int],
+    doubtful: frozenset[int] = frozenset(),
 ) -> Waits:
-    """`dumped`: ranks whose recorder was read. Roots are in order of their lowest rank."""
+    """`dumped`: ranks whose recorder was read; `doubtful`: those of them whose head may not be what they wait in.
+
+    Roots are in order of their lowest rank.
+    """
     progress = _progress(timelines, frontiers)
     if _has_moved(timelines, progress):
         return Waits(heads=heads, roots=(), stalled=(), unheard=(), has_moved=True)
@@ -94,8 +99,8 @@ def find_waits(
         if ranks and all(target in members for node in component for target in graph.edges.get(node, ())):
             roots += graph.root_of(ranks, is_cycle=len(component) > 1)
     stalled = tuple(sorted(key for key in graph.holders if not graph.holders[key]))
-    heard = {rank for key in graph.holders for rank in key.members} - dumped
-    return Waits(heads=heads, roots=_joined(roots), stalled=stalled, unheard=tuple(sorted(heard)))
+    unheard = {rank for key in graph.holders for rank in key.members} - dumped
+    return Waits(heads=heads, roots=_joined(roots), stalled=stalled, unheard=tuple(sorted(unheard | doubtful)))
 
 
 _Progress = dict[GroupKey, dict[int, Frontier]]

@@ -1,6 +1,7 @@
 """Real torch ranks on gloo, asked for their recorders: a stuck job answers, a healthy one does not notice."""
 
 import os
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -94,7 +95,7 @@ def all_reduces(record: Recording) -> list[bool]:
 
 
 def test_a_stuck_job_answers_and_lives_on(tmp_path: Path) -> None:
-    with asked(job(STUCK, tmp_path)) as process:
+    with asked(job(STUCK, tmp_path), python=sys.executable) as process:
         answers = [ask(pid, libraries()) for pid in ranks(process)]
         waits, is_late = (recording(answer) for answer in answers)
 
@@ -108,7 +109,7 @@ def test_a_stuck_job_answers_and_lives_on(tmp_path: Path) -> None:
 
 def test_a_healthy_job_is_asked_twenty_times_and_ends_well(tmp_path: Path) -> None:
     answered, refusals = 0, []
-    with asked(job(HEALTHY, tmp_path)) as process:
+    with asked(job(HEALTHY, tmp_path), python=sys.executable) as process:
         for attempt in range(20):
             pid = ranks(process)[attempt % 2]
             try:
