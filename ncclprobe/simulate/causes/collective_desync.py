@@ -1,4 +1,7 @@
-"""Two calls of one group in another order on some ranks: hooks that fire as gradients are ready, loops over a set."""
+"""Two calls of one group in another order on some ranks: hooks that fire as gradients are ready, loops over a set.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate import sequence

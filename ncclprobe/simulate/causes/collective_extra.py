@@ -1,4 +1,7 @@
-"""A collective that only some ranks make: a check, or a metric under `if rank == ...`."""
+"""A collective that only some ranks make: a check, or a metric under `if rank == ...`.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate import sequence

@@ -1,4 +1,7 @@
-"""Another op where the others do theirs: `reduce` on one branch, `all_reduce` on the other."""
+"""Another op where the others do theirs: `reduce` on one branch, `all_reduce` on the other.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate import sequence

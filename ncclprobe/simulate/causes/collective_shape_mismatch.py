@@ -1,4 +1,7 @@
-"""The same call on other data: a shorter last batch, a rank without mixed precision."""
+"""The same call on other data: a shorter last batch, a rank without mixed precision.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate import sequence

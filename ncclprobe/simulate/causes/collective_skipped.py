@@ -1,4 +1,7 @@
-"""A collective that some ranks leave out: an unused layer, a `continue` that only they take."""
+"""A collective that some ranks leave out: an unused layer, a `continue` that only they take.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from dataclasses import replace
 

@@ -1,4 +1,7 @@
-"""A call that every member has made and that ends nowhere: the network."""
+"""A call that every member has made and that ends nowhere: the network.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate.calls import Call

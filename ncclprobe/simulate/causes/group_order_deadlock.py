@@ -1,4 +1,7 @@
-"""Process groups used in different orders: each rank holds what the next one waits for."""
+"""Process groups used in different orders: each rank holds what the next one waits for.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""Sends and recvs that do not pair up in a pipeline."""
+"""Sends and recvs that do not pair up in a pipeline.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from dataclasses import replace
 

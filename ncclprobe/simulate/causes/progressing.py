@@ -1,4 +1,7 @@
-"""Nothing hangs: a healthy job whose dumps were not taken at one moment. One look cannot prove it."""
+"""Nothing hangs: a healthy job whose dumps were not taken at one moment. One look cannot prove it.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate.scenario import Planted, Scenario

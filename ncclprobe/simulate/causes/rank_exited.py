@@ -1,4 +1,7 @@
-"""A rank that left early, in good order: fewer batches than the others. It leaves no dump."""
+"""A rank that left early, in good order: fewer batches than the others. It leaves no dump.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate.calls import Host

@@ -1,4 +1,7 @@
-"""A GPU that stops inside a collective which its peers still finish; its host goes on enqueuing."""
+"""A GPU that stops inside a collective which its peers still finish; its host goes on enqueuing.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate.clock import Broken

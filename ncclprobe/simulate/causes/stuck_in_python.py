@@ -1,4 +1,7 @@
-"""A rank outside every collective: in its data loader, in a log call, in anything. The dumps cannot say in what."""
+"""A rank outside every collective: in its data loader, in a log call, in anything. The dumps cannot say in what.
+
+In: a `Scene`, the job in which to plant it. Out: `SCENARIOS`.
+"""
 
 from ncclprobe.model.report import Cause
 from ncclprobe.simulate.calls import Call, Host

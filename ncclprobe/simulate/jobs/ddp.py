@@ -1,4 +1,7 @@
-"""DistributedDataParallel: buckets of gradients are reduced while backward runs, all in the default group."""
+"""DistributedDataParallel: buckets of gradients are reduced while backward runs, all in the default group.
+
+In: a number of ranks. Out: `JOB`, the calls of each rank in a step.
+"""
 
 from collections.abc import Iterator
 

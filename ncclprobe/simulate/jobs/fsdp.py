@@ -1,4 +1,7 @@
-"""FSDP2 of a small transformer: parameters gathered layer by layer, gradients scattered; hybrid from 16 ranks on."""
+"""FSDP2 of a small transformer: parameters gathered layer by layer, gradients scattered; hybrid from 16 ranks on.
+
+In: a number of ranks. Out: `JOB`, the calls of each rank in a step.
+"""
 
 from collections.abc import Iterator
 

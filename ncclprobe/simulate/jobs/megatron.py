@@ -1,4 +1,7 @@
-"""Megatron, dense: tensor (sequence), pipeline and data parallel; sends and recvs in batches."""
+"""Megatron, dense: tensor (sequence), pipeline and data parallel; sends and recvs in batches.
+
+In: a number of ranks. Out: `JOB`, the calls of each rank in a step.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""Megatron with a mixture of experts: tokens travel in uneven all_to_alls; sends and recvs one by one."""
+"""Megatron with a mixture of experts: tokens travel in uneven all_to_alls; sends and recvs one by one.
+
+In: a number of ranks. Out: `JOB`, the calls of each rank in a step.
+"""
 
 from collections.abc import Iterator
 
