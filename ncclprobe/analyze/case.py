@@ -3,8 +3,9 @@
 In: `Evidence`. Out: a `Case`: who the ranks are, where they stand, where their calls diverge, who waits for whom.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ncclprobe.analyze.chosen import choose
 from ncclprobe.analyze.frontier import find_doubtful, find_frontiers, find_nameless
 from ncclprobe.analyze.heads import find_heads
 from ncclprobe.analyze.match import Mismatch, find_mismatch
@@ -117,8 +118,10 @@ class Case:
         return True
 
 
-def build_case(evidence: Evidence) -> Case:
+def build_case(given: Evidence) -> Case:
     """Joins all kinds of evidence by rank."""
+    recordings, left_out = choose(given.recordings)
+    evidence = replace(given, recordings=recordings, gaps=(*given.gaps, *left_out))
     ranks = _ranks(evidence.processes)
     sizes = {rank.world_size for rank in ranks.values() if rank.world_size is not None}
     world_size = max(sizes) if sizes else _world_size_in_dumps(evidence)

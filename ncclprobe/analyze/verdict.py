@@ -46,7 +46,7 @@ def analyze(evidence: Evidence) -> Report:
     findings = sorted(
         (finding for detector in find_detectors() for finding in detector.detect(case)), key=_rank_of_finding
     )
-    gaps = tuple(sorted({*evidence.gaps, *_missing(case), *(g for host in evidence.hosts for g in host.gaps)}))
+    gaps = tuple(sorted({*case.evidence.gaps, *_missing(case), *(g for host in evidence.hosts for g in host.gaps)}))
     status = _status(case, gaps)
     lead = findings[0] if findings else None
     if lead is not None and (lead.guilty_ranks or not lead.suspects):
