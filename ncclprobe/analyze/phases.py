@@ -88,6 +88,8 @@ _DIRECT = (
     _rule(Phase.P2P, r"torch/distributed/pipelining/.*\.py"),
     _rule(Phase.BACKWARD, r"torch/autograd/(graph|__init__)\.py|torch/_tensor\.py", r"_engine_run_backward|backward"),
     _rule(Phase.SYNC, r"torch/cuda/(__init__|streams)\.py", r"synchronize|wait|query"),
+    # C frames of py-spy --native: the driver's own waits, in whatever library they were found.
+    _rule(Phase.SYNC, r".*", r"cu(da)?(Stream|Device|Event|Ctx)Synchronize|cu(da)?Memcpy\w*|cu(da)?MemFree\w*"),
     _rule(Phase.SYNC, r"torch/nn/utils/clip_grad\.py|torch/amp/grad_scaler\.py"),
     _rule(Phase.COLLECTIVE, r"deepspeed/comm/.*\.py|deepspeed/runtime/zero/.*\.py"),
     _rule(Phase.P2P, r"deepspeed/runtime/pipe/.*\.py|megatron/core/pipeline_parallel/p2p_communication\.py"),

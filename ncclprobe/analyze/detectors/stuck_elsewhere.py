@@ -26,6 +26,7 @@ _CAUSES = {
     Phase.DEBUGGER: Cause.STUCK_IN_PYTHON,
     Phase.PYTHON: Cause.STUCK_IN_PYTHON,
 }
+_FOR_OTHERS = (Phase.COLLECTIVE, Phase.P2P, Phase.BACKWARD, Phase.INIT)
 _FIX = "Free that rank (the frame says from what), or let the others do the same work instead of waiting for it."
 
 
@@ -42,7 +43,10 @@ def detect(case: Case) -> Iterator[Finding]:
         finding = _finding(case, cause, positions, waiting)
         # A rank that moves is not stuck: it may be slow, or it may loop. Only a longer look can tell.
         is_moving = any(position.is_still is False for position in positions)
-        yield replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks) if is_moving else finding
+        # A rank that waits for its GPU may wait for its own work: only a collective shows that it waits for others.
+        is_shown = any(position.phase in _FOR_OTHERS for position in waiting) or case.world_size is not None
+        is_open = is_moving or not is_shown
+        yield replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks) if is_open else finding
 
 
 def _finding(case: Case, cause: Cause, positions: list[Position], waiting: list[Position]) -> Finding:
@@ -60,7 +64,7 @@ def _finding(case: Case, cause: Cause, positions: list[Position], waiting: list[
         where=tuple(case.locate(p.rank, p.user_frame) for p in positions[:2] if p.user_frame),
         evidence=tuple(_evidence(case, positions, waiting)),
         against=tuple(_against(positions)),
-        next_steps=(f"see the whole stack: py-spy dump --locals --pid {_pid(case, first)}",),
+        next_steps=(f"see the whole stack on its host: py-spy dump --locals --pid {_pid(case, first)}",),
         fix=_FIX,
     )
 
@@ -69,8 +73,9 @@ def _is(ranks: tuple[int, ...]) -> str:
     return "is" if len(ranks) == 1 else "are"
 
 
-def _pid(case: Case, position: Position) -> object:
-    return case.ranks[position.rank].pid if position.rank in case.ranks else position.artifact.pid
+def _pid(case: Case, position: Position) -> int | str:
+    pid = case.ranks[position.rank].pid if position.rank in case.ranks else position.artifact.pid
+    return "PID" if pid is None else pid
 
 
 def _confidence(case: Case, positions: list[Position], waiting: list[Position]) -> Confidence:

@@ -115,6 +115,21 @@ def test_a_rank_in_the_data_loader_is_the_one_the_others_wait_for() -> None:
     assert verdict.confidence is Confidence.PROBABLE
 
 
+def test_a_rank_that_waits_for_its_gpu_need_not_wait_for_others() -> None:
+    waiting = (Frame("cuStreamSynchronize", "libcuda.so.1"), Frame("train", TRAIN, 2))
+    places = {0: waiting, 1: (Frame("compute", TRAIN, 1),)}
+    verdict = analyze(evidence(hosts=(), stacks=both_looks(places))).verdict
+    assert (verdict.cause, verdict.guilty_ranks) == (Cause.INCONCLUSIVE, ())
+    places[0] = in_collective("all_reduce", 2)
+    assert analyze(evidence(hosts=(), stacks=both_looks(places))).verdict.guilty_ranks == (1,)
+
+
+def test_a_native_wait_for_the_device_is_a_wait() -> None:
+    native = (Frame("cuStreamSynchronize", "libcuda.so.1"), Frame("train", TRAIN, 2))
+    verdict = analyze(demo(recordings=(), stacks=both_looks(dict.fromkeys(range(4), native)))).verdict
+    assert (verdict.cause, verdict.guilty_ranks) == (Cause.INCONCLUSIVE, ())
+
+
 def test_dumps_and_stacks_that_agree_on_who_is_missing_are_certain() -> None:
     loading = (Frame("_try_get_data", DATALOADER, 1200), Frame("train", TRAIN, 1))
     places = {2: loading, **{rank: in_collective("all_reduce", 2) for rank in (0, 1, 3)}}
