@@ -60,14 +60,6 @@ class Track:
         call = self.call(seq)
         return innermost_user_frame(call.stack) if call else None
 
-    @property
-    def outstanding(self) -> CollectiveCall | None:
-        """The earliest call that has not ended and after which none has."""
-        completed = self.last_completed
-        waiting = (s for s in self.seqs if completed is None or s > completed)
-        seq = next(waiting, None)
-        return self.call(seq) if seq is not None else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTimeline:

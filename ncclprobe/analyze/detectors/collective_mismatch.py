@@ -11,7 +11,7 @@ from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.match import Mismatch, Side
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
-from ncclprobe.model.frames import innermost_user_frame
+from ncclprobe.model.frames import Frame, innermost_user_frame
 from ncclprobe.model.report import BlockedOn, Cause, CodeLocation, Confidence, Finding
 
 _FIXES = {
@@ -142,11 +142,8 @@ def _agreeing_stacks(case: Case, side: Side) -> Iterator[Citation]:
             yield cite(position.artifact, "MainThread", str(position.user_frame), says)
 
 
-def _is_same_line(one: object, other: object) -> bool:
-    return (getattr(one, "file", None), getattr(one, "line", None)) == (
-        getattr(other, "file", None),
-        getattr(other, "line", None),
-    )
+def _is_same_line(one: Frame, other: Frame) -> bool:
+    return (one.file, one.line) == (other.file, other.line)
 
 
 def _next_steps(case: Case, mismatch: Mismatch) -> Iterator[str]:
