@@ -16,6 +16,8 @@ class Kind(str, Enum):
     KERNEL_LOG = "kernel-log"
     RANK_LOG = "rank-log"
     GPU = "gpu"
+    RAS = "ras"
+    NIC = "nic"
     USER_CODE = "user-code"
 
     __str__ = str.__str__

@@ -1,6 +1,6 @@
-"""What the kernel log says of the job's processes.
+"""What the kernel log says of the job's processes, its GPUs, its links and its storage.
 
-In: nothing. Out: `OomKill`.
+In: nothing. Out: `KernelEvent`s: `OomKill`, and the others that can stop a rank.
 """
 
 from dataclasses import dataclass
@@ -17,3 +17,49 @@ class OomKill:
     line: int
     when: str
     quote: str
+    when_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xid:
+    """NVIDIA's driver reports an error of a GPU. `bus_id` in lower case with domain: `0000:9a:00.0`; `pid` the host's.
+
+    `is_echo`: it follows from an earlier error or from the end of a process (43, 45, 137); `is_fatal`: the GPU, or the
+    work on it, is lost; both are False for mere information. `meaning` and `action` are short texts for a person.
+    """
+
+    code: int
+    bus_id: str
+    pid: int | None
+    text: str
+    meaning: str
+    action: str
+    is_fatal: bool
+    is_echo: bool
+    line: int
+    when: str
+    quote: str
+    when_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelFault:
+    """Any other line that can explain a stopped rank.
+
+    `kind`: `hung-task`, `lockup`, `segfault`, `storage` (NFS, Lustre, block device), `link-down`, `link-up`, `port`
+    (cable, module), `pcie-fatal`, `pcie-corrected`, `nvswitch` (SXid), `gpu-lost`. `device`: what it names: a bus id,
+    an interface, a server. `is_fatal`: it can stop a rank for good.
+    """
+
+    kind: str
+    device: str
+    pid: int | None
+    command: str
+    is_fatal: bool
+    line: int
+    when: str
+    quote: str
+    when_ns: int | None = None
+
+
+KernelEvent = OomKill | Xid | KernelFault

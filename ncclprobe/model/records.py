@@ -10,8 +10,11 @@ from ncclprobe.model.collectives import Recording
 from ncclprobe.model.evidence import Artifact, Gap
 from ncclprobe.model.gpu import GpuLook
 from ncclprobe.model.job import JobProcess
-from ncclprobe.model.kernel import OomKill
+from ncclprobe.model.kernel import KernelFault, OomKill, Xid
+from ncclprobe.model.log import LogEvent, OpTrace, Speaker
 from ncclprobe.model.manifest import HostOutcome
+from ncclprobe.model.nic import PortLook
+from ncclprobe.model.ras import RasReport
 from ncclprobe.model.source import SourceFile
 from ncclprobe.model.stacks import StackDump
 
@@ -36,6 +39,13 @@ class Evidence:
     stacks: tuple[Sourced[StackDump], ...] = ()
     source_files: tuple[Sourced[SourceFile], ...] = ()
     oom_kills: tuple[Sourced[OomKill], ...] = ()
+    xids: tuple[Sourced[Xid], ...] = ()
+    kernel_faults: tuple[Sourced[KernelFault], ...] = ()
     gpus: tuple[Sourced[GpuLook], ...] = ()
+    ports: tuple[Sourced[PortLook], ...] = ()
+    log_events: tuple[Sourced[LogEvent], ...] = ()
+    speakers: tuple[Sourced[Speaker], ...] = ()
+    op_traces: tuple[Sourced[OpTrace], ...] = ()
+    ras_reports: tuple[Sourced[RasReport], ...] = ()
     gaps: tuple[Gap, ...] = ()
     kinds: dict[str, int] = field(default_factory=dict)
