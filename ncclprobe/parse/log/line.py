@@ -17,10 +17,10 @@ MAX_QUOTE = 300
 class LogLine:
     """`text` is what the program wrote: without colours, launchers' prefixes, or breaks put in by a narrow terminal.
 
-    torch's own prefix (`[rank3]:[E901 05:20:03.01 ProcessGroupNCCL.cpp:632] `) and NCCL's (`host:pid:tid [0] NCCL INFO `)
-    are still there, for they are part of the grammar of these lines; rank, host, pid and time are taken from every
-    prefix, the innermost that is global winning. `speaker` is equal for lines of one writer: what interleaves is told
-    apart by it. `when_ns` as in `LogEvent`.
+    torch's own prefix (`[rank3]:[E901 05:20:03.01 ProcessGroupNCCL.cpp:632] `) and NCCL's (`host:pid:tid [0] NCCL
+    INFO `) are still there, for they are part of the grammar of these lines; rank, host, pid and time are taken from
+    every prefix, the innermost that is global winning. `speaker` is equal for lines of one writer: what interleaves is
+    told apart by it. `when_ns` as in `LogEvent`.
     """
 
     number: int
@@ -33,7 +33,7 @@ class LogLine:
     when_ns: int | None = None
 
     def event(self, what: LogFact, **who: Any) -> LogEvent:
-        """The fact as an event of this line; `who` overrides rank, host, pid, local_rank or when_ns where it says more."""
+        """The fact as an event of this line; `who` overrides rank, local_rank, host, pid or when_ns."""
         fields: dict[str, Any] = {
             "rank": self.rank,
             "local_rank": self.local_rank,
