@@ -87,10 +87,13 @@ class DesyncReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fingerprint:
-    """What a rank runs, as `TORCH_DISTRIBUTED_DEBUG=DETAIL` prints of the reporting rank (of others: garbage)."""
+    """What a rank runs, as `TORCH_DISTRIBUTED_DEBUG=DETAIL` prints of the reporting rank (of others: garbage).
+
+    `seq` is None from torch before 2.1, which prints none.
+    """
 
     rank: int
-    seq: int
+    seq: int | None
     op: str
     shape: tuple[int, ...] | None = None
     dtype: str = ""
@@ -344,7 +347,9 @@ class OpTrace:
 
     Printed when issued: nothing tells what completed. `rank` and `size` are of the communicator (None before its Init
     line was seen); `op_count` is NCCL's hex `opCount`: it moves per launch, so it orders traces that begin late but is
-    no sequence number. `root` is the root, or the peer of a send or recv. `line` is each one's line.
+    no sequence number. `root` is the root, or the peer of a send or recv. `line` is each one's line. Of a long log only
+    the last operations are kept: `left_out` came before the first row. `is_call`: from `NCCL CALL` lines, which have no
+    `op_count` (0).
     """
 
     host: str
@@ -355,6 +360,8 @@ class OpTrace:
     size: int | None
     cuda_device: int | None
     signatures: tuple[Signature, ...]
+    left_out: int = 0
+    is_call: bool = False
     signature_of: "array[int]" = field(default_factory=lambda: array("I"))
     root: "array[int]" = field(default_factory=lambda: array("q"))
     op_count: "array[int]" = field(default_factory=lambda: array("Q"))
