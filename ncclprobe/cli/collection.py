@@ -48,6 +48,10 @@ def _options(
     no_user_code: Annotated[
         bool, typer.Option("--no-user-code", help="Leave the user's source files out of the bundle.")
     ] = False,
+    ras: Annotated[
+        bool | None,
+        typer.Option("--ras/--no-ras", help="Ask NCCL's RAS service; unless said, only NCCL 2.28.7 and later."),
+    ] = None,
     identity: Annotated[
         Path | None, typer.Option("--identity", "-i", help="The one private key to log in with.")
     ] = None,
@@ -73,6 +77,7 @@ def _options(
         native_stacks=native_stacks,
         live_dump=live_dump,
         user_code=not no_user_code,
+        ras=ras,
     )
     selection = Selection(job=job, pid=pid, user=user)
     return target, Request(options=allowed, selection=selection, deadline_s=deadline)

@@ -24,7 +24,10 @@ class Disturbance(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the user allowed and asked for. `interval_s` is the time between two looks."""
+    """What the user allowed and asked for. `interval_s` is the time between two looks.
+
+    `ras`: whether NCCL's RAS service is asked; None is "where that is safe".
+    """
 
     interval_s: float = 1.0
     stacks: bool = True
@@ -32,6 +35,7 @@ class Options:
     native_stacks: bool = False
     live_dump: bool = False
     user_code: bool = True
+    ras: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
