@@ -1,21 +1,30 @@
 """What each rank and each group was seen doing, for the second half of a report.
 
-In: a `Case`. Out: `RankState`s and `GroupState`s.
+In: a `Case`, and who waits for whom in it. Out: `RankState`s and `GroupState`s.
 """
+
+from collections import defaultdict
 
 from ncclprobe.analyze.case import Case
 from ncclprobe.analyze.timeline import GroupTimeline
+from ncclprobe.analyze.victims import Waiting, group_id
+from ncclprobe.model.collectives import ProcessGroup
 from ncclprobe.model.folding import fold
-from ncclprobe.model.report import GroupState, RankState
+from ncclprobe.model.report import GroupState, GroupWait, RankState
 
 
 def ranks_of(case: Case) -> tuple[RankState, ...]:
     """Every rank that anything is known of, in order."""
-    known = sorted({*case.ranks, *case.positions, *(rank for t in case.timelines for rank in t.tracks)})
-    return tuple(_rank(case, rank) for rank in known)
+    last_seq: dict[int, dict[str, int]] = defaultdict(dict)
+    for timeline in case.timelines:
+        for rank, track in timeline.tracks.items():
+            last_seq[rank][timeline.group.label] = track.last_seq
+    idle = case.dumped.difference(case.waits.heads, case.waits.unheard)
+    known = sorted({*case.ranks, *case.positions, *last_seq, *idle})
+    return tuple(_rank(case, rank, last_seq.get(rank, {}), is_idle=rank in idle) for rank in known)
 
 
-def _rank(case: Case, rank: int) -> RankState:
+def _rank(case: Case, rank: int, last_seq: dict[str, int], *, is_idle: bool) -> RankState:
     process = case.ranks.get(rank)
     look = process.looks[-1] if process and process.looks else None
     return RankState(
@@ -23,12 +32,12 @@ def _rank(case: Case, rank: int) -> RankState:
         host=process.host if process else "",
         pid=process.pid if process else None,
         state=look.state if look else None,
-        doing=_doing(case, rank),
-        last_seq={t.group.label: t.tracks[rank].last_seq for t in case.timelines if rank in t.tracks},
+        doing=_doing(case, rank, is_idle=is_idle),
+        last_seq=last_seq,
     )
 
 
-def _doing(case: Case, rank: int) -> str:
+def _doing(case: Case, rank: int, *, is_idle: bool) -> str:
     position = case.positions.get(rank)
     if position:
         frame = position.user_frame or position.place.frame
@@ -37,20 +46,39 @@ def _doing(case: Case, rank: int) -> str:
     head = case.waits.heads.get(rank)
     if head:
         return f"waiting in {head.call.signature.op}, call {head.call.seq} of {head.call.group.label}"
+    if is_idle:
+        return "in no collective: its recorder has no outstanding call"
     return "not known" if rank not in case.ranks else "alive"
 
 
-def groups_of(case: Case) -> tuple[GroupState, ...]:
-    """Every group with calls, in order of name."""
-    return tuple(_group(timeline) for timeline in case.timelines)
+def groups_of(case: Case, waiting: Waiting) -> tuple[GroupState, ...]:
+    """Every group with collectives, in order of name; then those that only wait in sends and recvs."""
+    seen = {group_id(timeline.group) for timeline in case.timelines}
+    others = (group for group in waiting.groups if group_id(group) not in seen)
+    return (
+        *(_group(timeline, waiting.of(timeline.group)) for timeline in case.timelines),
+        *(_message_group(group, waiting.of(group)) for group in others),
+    )
 
 
-def _group(timeline: GroupTimeline) -> GroupState:
-    behind = (rank for rank, track in timeline.tracks.items() if track.last_seq < timeline.last_seq)
+def _group(timeline: GroupTimeline, waits: tuple[GroupWait, ...]) -> GroupState:
+    last_seq = timeline.last_seq
     return GroupState(
         name=timeline.group.name,
         description=timeline.group.description,
         ranks=fold(timeline.members),
-        behind=fold(behind),
-        last_seq=timeline.last_seq,
+        behind=fold(rank for rank, track in timeline.tracks.items() if track.last_seq < last_seq),
+        last_seq=last_seq,
+        waits=waits,
+    )
+
+
+def _message_group(group: ProcessGroup, waits: tuple[GroupWait, ...]) -> GroupState:
+    return GroupState(
+        name=group.name,
+        description=group.description,
+        ranks=fold(group.ranks),
+        behind="",
+        last_seq=None,
+        waits=waits,
     )

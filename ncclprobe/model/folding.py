@@ -1,6 +1,6 @@
 """Sets of ranks as people write them.
 
-In: rank numbers. Out: folded text, `0-3,7`.
+In: rank numbers. Out: folded text, `0-3,7`, and back.
 """
 
 from collections.abc import Iterable
@@ -14,6 +14,12 @@ def fold(ranks: Iterable[int]) -> str:
     runs = groupby(enumerate(sorted(set(ranks))), key=lambda pair: pair[1] - pair[0])
     spans = ([rank for _, rank in run] for _, run in runs)
     return ",".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans)
+
+
+def unfold(text: str) -> set[int]:
+    """`"0-2,5"` -> `{0, 1, 2, 5}`: what `fold` made; ValueError for other text."""
+    spans = (span.partition("-") for span in text.split(",") if span)
+    return {rank for first, _, last in spans for rank in range(int(first), int(last or first) + 1)}
 
 
 def fold_short(ranks: Iterable[int]) -> str:

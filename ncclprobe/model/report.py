@@ -115,7 +115,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The one answer. `summary` is a sentence of at most 200 characters; `victims` folded text such as `1-7`."""
+    """The one answer. `summary` is a sentence of at most 200 characters; `victims` folded text such as `1-7`.
+
+    `guilty_are`: what exactly the guilty ranks are together, such as `all ranks of host node3`.
+    """
 
     cause: Cause
     summary: str
@@ -129,6 +132,7 @@ class Verdict:
     against: tuple[Citation, ...]
     next_steps: tuple[str, ...]
     fix: str
+    guilty_are: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +148,30 @@ class RankState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWait:
+    """Members of a group that wait in one call, and whom they wait for (both folded; empty text where that is nobody).
+
+    `hops`: 1 where they wait for a rank that the verdict names, 2 where for one that waits for such a rank, and so on;
+    None where it does not lead to one. `seq` is None for sends and recvs.
+    """
+
+    ranks: str
+    waits_for: str
+    op: str
+    seq: int | None
+    hops: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """One process group in the report: its members (folded) and how far they got."""
+    """One process group in the report: its members (folded), how far they got, and who waits for whom."""
 
     name: str
     description: str
     ranks: str
     behind: str
     last_seq: int | None
+    waits: tuple[GroupWait, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

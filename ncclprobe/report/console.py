@@ -3,6 +3,7 @@
 In: a `Report`. Out: text through Rich. What comes from logs and code enters as `Text`, never as markup.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import TextIO
@@ -16,13 +17,19 @@ from rich.text import Text
 from ncclprobe.model.folding import fold_short, name_ranks
 from ncclprobe.model.report import Cause, CodeLocation, Confidence, Report, Verdict
 from ncclprobe.report.renderer import Renderer
+from ncclprobe.report.wait_lines import WaitLine, fold_waits
 
 _DEFAULT_WIDTH = 80
 _MAX_CLASSES = 6
+_MAX_CLASSES_BESIDE_WAITS = 3
+_MAX_WAITS = 5
+_MAX_HOSTS = 4
 _MAX_GAPS = 5
 _MAX_CITATIONS = 3
 _MAX_FOLDED = 60
 _STYLES = {Confidence.CERTAIN: "bold red", Confidence.PROBABLE: "bold yellow", Confidence.POSSIBLE: "bold cyan"}
+# Rich fills up lines; blanks at their ends, which may stand between its own escape sequences, are of no use.
+_LINE_END = re.compile(r"(?: |\x1b\[[0-9;]*m)+$", re.MULTILINE)
 # Escape sequences in evidence must not reach the terminal: C0 and C1 controls, and direction marks, become a dot.
 _CONTROLS = dict.fromkeys([*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "·")
 
@@ -32,7 +39,9 @@ def write(report: Report, stream: TextIO, width: int | None, has_color: bool) ->
     if width is None and not stream.isatty():
         width = _DEFAULT_WIDTH
     console = Console(file=stream, width=width, no_color=not has_color, highlight=False, emoji=False, markup=False)
-    console.print(render(report))
+    with console.capture() as capture:
+        console.print(render(report))
+    stream.write(_LINE_END.sub(lambda end: end[0].replace(" ", ""), capture.get()))
 
 
 def render(report: Report) -> RenderableType:
@@ -48,7 +57,10 @@ def _sections(report: Report) -> Iterator[RenderableType]:
     yield from _where(verdict)
     yield from _evidence(verdict)
     yield from _next(verdict)
-    yield from _ranks(report)
+    waits = fold_waits(report)
+    # A single line would only repeat what stands at the top.
+    yield from _waits(waits) if len(waits) > 1 else ()
+    yield from _ranks(report, _MAX_CLASSES_BESIDE_WAITS if len(waits) > 1 else _MAX_CLASSES)
     yield from _gaps(report)
 
 
@@ -68,8 +80,7 @@ def _facts(report: Report) -> RenderableType:
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     if verdict.guilty_ranks:
-        hosts = f" on {', '.join(verdict.guilty_hosts)}" if verdict.guilty_hosts else ""
-        table.add_row("guilty", _text(f"{name_ranks(verdict.guilty_ranks)}{hosts}", "bold"))
+        table.add_row("guilty", _text(_guilty(verdict), "bold"))
     if verdict.victims:
         table.add_row("victims", _text(_shortened(verdict.victims)))
     if verdict.blocked_on:
@@ -82,6 +93,13 @@ def _facts(report: Report) -> RenderableType:
     kinds = ", ".join(f"{count} {kind}" for kind, count in coverage.kinds.items())
     table.add_row("seen", _text(f"{seen}; {kinds}" if kinds else seen))
     return Padding(table, (1, 0, 0, 2), expand=False)
+
+
+def _guilty(verdict: Verdict) -> str:
+    hosts, shared = verdict.guilty_hosts, verdict.guilty_are
+    on = ", ".join(hosts) if len(hosts) <= _MAX_HOSTS else f"{', '.join(hosts[:_MAX_HOSTS])}, ... ({len(hosts)} hosts)"
+    is_said = shared is None or shared in verdict.summary
+    return name_ranks(verdict.guilty_ranks) + (f" on {on}" if hosts else "") + ("" if is_said else f" ({shared})")
 
 
 def _shortened(folded: str) -> str:
@@ -144,7 +162,16 @@ def _next(verdict: Verdict) -> Iterator[RenderableType]:
         yield Padding(_text(f"fix: {verdict.fix}"), (0, 0, 0, 2), expand=False)
 
 
-def _ranks(report: Report) -> Iterator[RenderableType]:
+def _waits(lines: list[WaitLine]) -> Iterator[RenderableType]:
+    yield _heading("Who waits for whom")
+    for line in lines[:_MAX_WAITS]:
+        yield Padding(_text(str(line)), (0, 0, 0, 2), expand=False)
+    if len(lines) > _MAX_WAITS:
+        more = f"and {len(lines) - _MAX_WAITS} more kinds of waits: see groups in --format json"
+        yield Padding(_text(more, "dim"), (0, 0, 0, 2), expand=False)
+
+
+def _ranks(report: Report, at_most: int) -> Iterator[RenderableType]:
     """Ranks that do the same are one line, whatever their number."""
     classes: dict[str, list[int]] = defaultdict(list)
     for rank in report.ranks:
@@ -153,13 +180,11 @@ def _ranks(report: Report) -> Iterator[RenderableType]:
         return
     yield _heading("Ranks")
     ordered = sorted(classes.items(), key=lambda item: (len(item[1]), item[1]))
-    for doing, ranks in ordered[:_MAX_CLASSES]:
+    for doing, ranks in ordered[:at_most]:
         yield Padding(_text(f"{fold_short(ranks)}: {doing}"), (0, 0, 0, 2), expand=False)
-    if len(ordered) > _MAX_CLASSES:
-        rest = sum(len(ranks) for _, ranks in ordered[_MAX_CLASSES:])
-        yield Padding(
-            _text(f"and {rest} more ranks in {len(ordered) - _MAX_CLASSES} other places", "dim"), (0, 0, 0, 2)
-        )
+    if len(ordered) > at_most:
+        rest = sum(len(ranks) for _, ranks in ordered[at_most:])
+        yield Padding(_text(f"and {rest} more ranks in {len(ordered) - at_most} other places", "dim"), (0, 0, 0, 2))
 
 
 def _gaps(report: Report) -> Iterator[RenderableType]:

@@ -1,6 +1,6 @@
 """What a renderer is, and where they are found.
 
-In: the modules of this folder. Out: their `RENDERER`s by format name.
+In: the modules of this folder. Out: the `RENDERER`s of those that define one, by format name.
 """
 
 import importlib
@@ -24,5 +24,5 @@ class Renderer:
 def find_renderers() -> dict[str, Renderer]:
     """Adding a format is adding a file that defines `RENDERER`."""
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    modules = (importlib.import_module(f"{package.__name__}.{name}") for name in names if name != "renderer")
-    return {module.RENDERER.name: module.RENDERER for module in modules}
+    modules = (importlib.import_module(f"{package.__name__}.{name}") for name in names)
+    return {module.RENDERER.name: module.RENDERER for module in modules if hasattr(module, "RENDERER")}

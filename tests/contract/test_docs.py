@@ -31,7 +31,7 @@ WIDTH = 120
 
 REPORT_TYPES = (
     *(report.Report, report.Verdict, report.BlockedOn, report.CodeLocation, evidence.Citation, report.Finding),
-    *(report.RankState, report.GroupState, evidence.Gap, report.Coverage),
+    *(report.RankState, report.GroupState, report.GroupWait, evidence.Gap, report.Coverage),
 )
 MANIFEST_TYPES = (manifest.Manifest, manifest.HostOutcome, manifest.SourceOutcome, evidence.Artifact)
 

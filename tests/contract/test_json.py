@@ -11,8 +11,10 @@ from tests.unit.analyze.test_verdict import demo
 TOP = {"schema_version", "status", "verdict", "findings", "ranks", "groups", "gaps", "coverage"}
 VERDICT = {
     *("cause", "summary", "guilty_ranks", "guilty_hosts", "victims", "confidence", "blocked_on", "where"),
-    *("evidence", "against", "next_steps", "fix"),
+    *("evidence", "against", "next_steps", "fix", "guilty_are"),
 }
+GROUP = {"name", "description", "ranks", "behind", "last_seq", "waits"}
+WAIT = {"ranks", "waits_for", "op", "seq", "hops"}
 CAUSES = {
     *("collective-skipped", "collective-extra", "collective-desync", "collective-op-mismatch"),
     *("collective-shape-mismatch", "group-order-deadlock", "p2p-mismatch", "stuck-in-dataloader"),
@@ -36,12 +38,15 @@ def test_the_fields_are_the_contract() -> None:
     assert {"group", "seq", "op"} <= set(report["verdict"]["blocked_on"])
     assert {"rank", "file", "line", "function", "source_line"} <= set(report["verdict"]["where"][0])
     assert set(report["verdict"]["evidence"][0]) == {"artifact", "place", "quote", "says"}
+    assert set(report["groups"][0]) == GROUP
+    assert set(report["groups"][0]["waits"][0]) == WAIT
 
 
 def test_values_are_plain_json() -> None:
     verdict = as_json(analyze(demo()))["verdict"]
     assert (verdict["cause"], verdict["guilty_ranks"], verdict["confidence"]) == ("collective-extra", [0], "certain")
     assert verdict["victims"] == "1-3"
+    assert verdict["guilty_are"] is None
     assert len(verdict["summary"]) <= 200
 
 

@@ -27,7 +27,7 @@ def test_every_module_of_the_folder_is_a_detector() -> None:
 
 
 def test_the_formats_are_the_modules() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(report.__path__)} - {"renderer"}
+    modules = {module.name for module in pkgutil.iter_modules(report.__path__)} - {"renderer", "wait_lines"}
     assert set(find_renderers()) == modules == {"console", "json"}
 
 
