@@ -4,17 +4,18 @@ In: paths. Out: `Inputs`: artifacts with their bytes at hand, the hosts a bundle
 """
 
 import os
-import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ncclprobe.bundle.reader import Bundle, is_bundle, open_bundle
-from ncclprobe.model.errors import BundleError, UsageError
-from ncclprobe.model.evidence import Artifact, Gap
+from ncclprobe.model.errors import NcclprobeError, ParseError, UsageError
+from ncclprobe.model.evidence import Artifact, Gap, Kind
 from ncclprobe.model.manifest import HostOutcome
 from ncclprobe.parse import recognize
+from ncclprobe.parse.regular_file import open_regular
 
 MAX_FILES = 200_000
 MAX_FILE_BYTES = 256 << 20
@@ -23,9 +24,12 @@ _NO_HOST = ""
 
 @dataclass(slots=True)
 class Inputs:
-    """`items` are artifacts and how to read each; what cannot be read raises BundleError then."""
+    """`items` are artifacts and how to read each; what cannot be read raises NcclprobeError then.
 
-    items: list[tuple[Artifact, Callable[[], bytes]]] = field(default_factory=list)
+    A loose log is given as its path: it may be too large to be carried about.
+    """
+
+    items: list[tuple[Artifact, Callable[[], Any]]] = field(default_factory=list)
     hosts: list[HostOutcome] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 
@@ -85,7 +89,7 @@ def _shown(path: Path, root: Path) -> str:
 def _add_file(inputs: Inputs, path: Path, name: str) -> None:
     try:
         head = _read(path, recognize.HEAD_BYTES)
-    except BundleError as error:
+    except NcclprobeError as error:
         inputs.gaps.append(_gap(name, "it cannot be read", str(error)))
         return
     kind = recognize.kind_of(head, path.name)
@@ -93,8 +97,8 @@ def _add_file(inputs: Inputs, path: Path, name: str) -> None:
         why = "it is empty" if not head else "it is none of the kinds of evidence that can be read"
         inputs.gaps.append(_gap(name, "it says nothing", why))
         return
-    artifact = Artifact(path=name, kind=kind, host=_NO_HOST, origin=str(path), rank=recognize.rank_in_name(path.name))
-    inputs.items.append((artifact, lambda: _read(path, MAX_FILE_BYTES)))
+    artifact = Artifact(path=name, kind=kind, host=_NO_HOST, origin=str(path), rank=recognize.rank_of(kind, path.name))
+    inputs.items.append((artifact, lambda: path if kind is Kind.RANK_LOG else _read(path, MAX_FILE_BYTES)))
 
 
 def _gap(who: str, what: str, why: str) -> Gap:
@@ -103,13 +107,8 @@ def _gap(who: str, what: str, why: str) -> Gap:
 
 def _read(path: Path, limit_bytes: int) -> bytes:
     """Never follows a link, and never opens a pipe or a device: that could block."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise BundleError("it is no regular file", "name the file itself")
-            data = file.read(limit_bytes + 1)
-    except OSError as error:
-        raise BundleError(error.strerror or str(error), "make it readable, or leave it out") from None
+    with open_regular(path) as file:
+        data = file.read(limit_bytes + 1)
     if len(data) > limit_bytes and limit_bytes == MAX_FILE_BYTES:
-        raise BundleError(f"it is larger than {limit_bytes >> 20} MiB", "no such file of evidence is")
+        raise ParseError(f"it is larger than {limit_bytes >> 20} MiB", "no such file of evidence is")
     return data[:limit_bytes]

@@ -3,29 +3,56 @@
 In: artifacts with a way to read each. Out: `Evidence`. What cannot be read is one gap, and the rest is still analysed.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+from ncclprobe.model.collectives import Recording
 from ncclprobe.model.errors import NcclprobeError
 from ncclprobe.model.evidence import Artifact, Gap, Kind
+from ncclprobe.model.gpu import GpuLook
+from ncclprobe.model.job import JobProcess
+from ncclprobe.model.kernel import KernelFault, OomKill, Xid
+from ncclprobe.model.log import LogEvent, OpTrace, Speaker
 from ncclprobe.model.manifest import HostOutcome
+from ncclprobe.model.nic import PortLook
+from ncclprobe.model.ras import RasReport
 from ncclprobe.model.records import Evidence, Sourced
-from ncclprobe.parse import flight_recorder, gpu, kernel_log, processes, recognize, stacks, user_code
+from ncclprobe.model.source import SourceFile
+from ncclprobe.model.stacks import StackDump
+from ncclprobe.parse import flight_recorder, gpu, kernel_log, processes, ras, recognize, stacks, user_code
 from ncclprobe.parse.isolated import parse_isolated
+from ncclprobe.parse.log.file import parse_log
 from ncclprobe.parse.parsed import Parsed
 
-Item = tuple[Artifact, Callable[[], bytes]]
+Item = tuple[Artifact, Callable[[], Any]]
 
-_PARSERS: dict[Kind, Callable[[bytes], Parsed[Any]]] = {
+_PARSERS: dict[Kind, Callable[[Any], Parsed[Any]]] = {
     Kind.FLIGHT_RECORDER: flight_recorder.parse,
     Kind.STACKS: stacks.parse,
     Kind.PROCESSES: processes.parse,
     Kind.KERNEL_LOG: kernel_log.parse,
     Kind.USER_CODE: user_code.parse,
     Kind.GPU: gpu.parse,
+    Kind.RANK_LOG: parse_log,
+    Kind.RAS: ras.parse,
+}
+_FIELDS = {
+    JobProcess: "processes",
+    Recording: "recordings",
+    StackDump: "stacks",
+    SourceFile: "source_files",
+    OomKill: "oom_kills",
+    Xid: "xids",
+    KernelFault: "kernel_faults",
+    GpuLook: "gpus",
+    PortLook: "ports",
+    LogEvent: "log_events",
+    Speaker: "speakers",
+    OpTrace: "op_traces",
+    RasReport: "ras_reports",
 }
 _READ_AGAIN = "nothing, when the rest decides; else collect it again"
 
@@ -33,26 +60,34 @@ _READ_AGAIN = "nothing, when the rest decides; else collect it again"
 def load_items(items: Iterable[Item], hosts: Iterable[HostOutcome] = (), gaps: Iterable[Gap] = ()) -> Evidence:
     """Every artifact, in order of path; a function that reads one may raise NcclprobeError."""
     ordered = sorted(((_with_rank(artifact), read) for artifact, read in items), key=lambda item: item[0].path)
-    records: dict[Kind, list[Sourced[Any]]] = {kind: [] for kind in Kind}
+    records: dict[str, list[Sourced[Any]]] = defaultdict(list)
     found = [*gaps, *_useless([artifact for artifact, _ in ordered])]
+    mute: list[str] = []
     known = [item for item in ordered if item[0].kind in _PARSERS]
     jobs = ((_PARSERS[artifact.kind], read) for artifact, read in known)
     with closing(parse_isolated(jobs)) as results:
         for (artifact, _), result in zip(known, results, strict=True):
             found += _gaps(artifact, result)
             if isinstance(result, Parsed):
-                records[artifact.kind] += (Sourced(artifact, record) for record in result.records)
+                for record in result.records:
+                    records[_FIELDS[type(record)]].append(Sourced(artifact, record))
+                if _is_mute(artifact, result):
+                    mute.append(artifact.path)
+    if mute:
+        why = "no line of theirs is one that torch, NCCL, a launcher or a scheduler writes of a hang"
+        found.append(_folded("logs", mute, why, "nothing, when the rest decides; else give the logs of all ranks"))
     return Evidence(
         hosts=tuple(hosts),
-        processes=tuple(records[Kind.PROCESSES]),
-        recordings=tuple(records[Kind.FLIGHT_RECORDER]),
-        stacks=tuple(records[Kind.STACKS]),
-        source_files=tuple(records[Kind.USER_CODE]),
-        oom_kills=tuple(records[Kind.KERNEL_LOG]),
-        gpus=tuple(records[Kind.GPU]),
         gaps=tuple(found),
         kinds=dict(Counter(str(artifact.kind) for artifact, _ in ordered)),
+        **{field: tuple(those) for field, those in records.items()},
     )
+
+
+def _is_mute(artifact: Artifact, result: Parsed[Any]) -> bool:
+    """A file that was given by hand as a log and tells nothing; that of a live rank without a word is no news."""
+    is_given = artifact.kind is Kind.RANK_LOG and not artifact.host
+    return is_given and all(isinstance(record, Speaker) for record in result.records)
 
 
 def _with_rank(artifact: Artifact) -> Artifact:

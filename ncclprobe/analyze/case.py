@@ -6,10 +6,17 @@ In: `Evidence`. Out: a `Case`: who the ranks are, where they stand, where their 
 from dataclasses import dataclass, replace
 
 from ncclprobe.analyze.chosen import choose
+from ncclprobe.analyze.counters import find_damaged, trust
+from ncclprobe.analyze.fates import Fate, find_fates
 from ncclprobe.analyze.frontier import find_doubtful, find_frontiers, find_nameless
 from ncclprobe.analyze.heads import find_heads
+from ncclprobe.analyze.launches import Launches, join_launches
+from ncclprobe.analyze.logs import Logs, join_logs
+from ncclprobe.analyze.looks import Looks, compare_looks
 from ncclprobe.analyze.match import Mismatch, find_mismatch
+from ncclprobe.analyze.op_sequences import OpSequences, find_op_sequences
 from ncclprobe.analyze.positions import Position, find_positions
+from ncclprobe.analyze.standings import GroupLog, find_standings
 from ncclprobe.analyze.timeline import GroupTimeline, build_timelines
 from ncclprobe.analyze.waits import Waits, find_waits
 from ncclprobe.model.evidence import Artifact, Citation
@@ -19,8 +26,6 @@ from ncclprobe.model.manifest import Outcome
 from ncclprobe.model.records import Evidence, Sourced
 from ncclprobe.model.report import CodeLocation
 from ncclprobe.model.source import Branch, SourceFile
-
-_FROZEN_NS = 5_000_000_000  # steps without any collective for longer are rare, and waiting costs little
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +41,17 @@ class Case:
     waits: Waits
     positions: dict[int, Position]
     sources: dict[tuple[str, str], Sourced[SourceFile]]
+    logs: Logs
+    standings: tuple[GroupLog, ...]
+    fates: tuple[Fate, ...]
+    launches: Launches
+    ops: OpSequences
+    looks: Looks
 
     @property
     def missing(self) -> tuple[int, ...]:
         """Expected ranks that no host shows as a process and no file speaks of."""
-        heard = {*self.ranks, *self.positions, *self.dumped}
+        heard = {*self.ranks, *self.positions, *self.dumped, *self.logs.heard, *self.launches.heard}
         return tuple(rank for rank in self.expected if rank not in heard)
 
     @property
@@ -61,17 +72,24 @@ class Case:
 
     @property
     def is_frozen(self) -> bool:
-        """Whether every recorder's newest call was old when it was read: then nothing moves any more."""
-        ages_ns = [
-            sourced.artifact.end_ns - max(sourced.record.created_ns)
-            for sourced in self.evidence.recordings
-            if sourced.artifact.end_ns is not None and len(sourced.record)
-        ]
-        return bool(ages_ns) and len(ages_ns) == len(self.evidence.recordings) and min(ages_ns) > _FROZEN_NS
+        """Whether nothing moves any more: see `Looks`."""
+        return self.looks.is_frozen is True
 
     def host_of(self, rank: int) -> str | None:
-        """Where the rank runs."""
-        return self.ranks[rank].host if rank in self.ranks else None
+        """Where the rank runs: as its process shows, else as its log says."""
+        return self.ranks[rank].host if rank in self.ranks else self.logs.host_of.get(rank)
+
+    def ranks_of_host(self, host: str) -> tuple[int, ...]:
+        """Ranks that run there, in order."""
+        everyone = {*self.ranks, *self.logs.host_of}
+        return tuple(rank for rank in sorted(everyone) if self.host_of(rank) == host)
+
+    def owner_of(self, host: str | None, pid: int | None) -> int | None:
+        """The rank whose own process, or whose child's, has that pid; a host that is not known may be any."""
+        for rank in self.ranks.values():
+            if pid is not None and pid in (rank.pid, *rank.children) and host in (None, "", rank.host):
+                return rank.rank
+        return self.logs.rank_with(host, pid)
 
     def source(self, rank: int, frame: Frame) -> Sourced[SourceFile] | None:
         """The file of a frame, from the rank's own host, else from any: a job runs the same code everywhere."""
@@ -120,38 +138,61 @@ class Case:
 
 def build_case(given: Evidence) -> Case:
     """Joins all kinds of evidence by rank."""
-    recordings, left_out = choose(given.recordings)
-    evidence = replace(given, recordings=recordings, gaps=(*given.gaps, *left_out))
+    choice = choose(given.recordings)
+    evidence = replace(given, recordings=choice.dumps, gaps=(*given.gaps, *choice.gaps))
+    looks = compare_looks(choice.dumps, choice.earlier)
     ranks = _ranks(evidence.processes)
-    sizes = {rank.world_size for rank in ranks.values() if rank.world_size is not None}
-    world_size = max(sizes) if sizes else _world_size_in_dumps(evidence)
+    logs, launches = join_logs(evidence), join_launches(evidence)
+    world_size = _world_size(evidence, ranks, logs, launches)
     timelines = build_timelines(evidence.recordings, world_size)
-    in_stacks = {s.artifact.rank for s in evidence.stacks if s.artifact.rank is not None}
-    seen = {*ranks, *in_stacks, *(rank for timeline in timelines for rank in timeline.members)}
-    frontiers, nameless = find_frontiers(evidence.recordings), find_nameless(evidence.recordings)
+    positions = find_positions(evidence.stacks, ranks)
+    seen = {*ranks, *positions, *logs.heard, *(rank for timeline in timelines for rank in timeline.members)}
+    # Ranks are numbered from 0 without a hole: who is heard proves those below.
+    expected = tuple(range(world_size if world_size is not None else max(seen, default=-1) + 1))
+    frontiers, nameless = trust(find_frontiers(evidence.recordings)), find_nameless(evidence.recordings)
+    heads = find_heads(evidence.recordings)
     # Groups without a name cannot be matched between ranks.
     mismatches = (find_mismatch(timeline) for timeline in timelines if not nameless)
     return Case(
         evidence=evidence,
         ranks=ranks,
         world_size=world_size,
-        expected=tuple(range(world_size)) if world_size is not None else tuple(sorted(seen)),
+        expected=expected,
         timelines=timelines,
         mismatches=tuple(mismatch for mismatch in mismatches if mismatch),
         waits=find_waits(
-            find_heads(evidence.recordings),
+            heads,
             timelines,
             frontiers,
             _dumped(evidence),
             find_doubtful(timelines, frontiers, nameless),
+            damaged=find_damaged(evidence.recordings, heads, frontiers),
+            was_moving=looks.is_frozen is False,
         ),
-        positions=find_positions(evidence.stacks, ranks),
+        positions=positions,
+        logs=logs,
+        standings=find_standings(logs, expected),
+        fates=find_fates(logs),
+        launches=launches,
+        ops=find_op_sequences(evidence.op_traces, logs),
         sources={(s.artifact.host, s.artifact.origin): s for s in evidence.source_files},
+        looks=looks,
     )
 
 
 def _dumped(evidence: Evidence) -> frozenset[int]:
     return frozenset(s.artifact.rank for s in evidence.recordings if s.artifact.rank is not None)
+
+
+def _world_size(evidence: Evidence, ranks: dict[int, Rank], logs: Logs, launches: Launches) -> int | None:
+    """What the processes' environment says; else the default group of the dumps, the logs, the largest communicator."""
+    sizes = {rank.world_size for rank in ranks.values() if rank.world_size is not None}
+    if sizes:
+        return max(sizes)
+    in_dumps = _world_size_in_dumps(evidence)
+    if in_dumps is not None:
+        return in_dumps
+    return logs.world_size if logs.world_size is not None else launches.world_size
 
 
 def _world_size_in_dumps(evidence: Evidence) -> int | None:

@@ -8,7 +8,10 @@ from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, build_case
 from ncclprobe.analyze.detector import find_detectors
+from ncclprobe.analyze.slices import Slices, find_slices
 from ncclprobe.analyze.summary import groups_of, ranks_of
+from ncclprobe.analyze.unknowns import find_unknowns
+from ncclprobe.analyze.victims import Waiting, find_waiting
 from ncclprobe.model.evidence import Gap
 from ncclprobe.model.folding import fold, name_ranks
 from ncclprobe.model.manifest import Outcome
@@ -27,6 +30,7 @@ from ncclprobe.model.report import (
 # What explains what: a finding of an earlier group explains those of later ones.
 _ORDER = (
     {Cause.RANK_OOM_KILLED, Cause.RANK_CRASHED, Cause.RANK_EXITED, Cause.GPU_FAULT},
+    {Cause.INIT_MISCONFIGURED, Cause.RANK_NEVER_JOINED, Cause.KNOWN_NCCL_BUG},
     {
         Cause.COLLECTIVE_EXTRA,
         Cause.COLLECTIVE_SKIPPED,
@@ -34,23 +38,26 @@ _ORDER = (
         Cause.COLLECTIVE_SHAPE_MISMATCH,
         Cause.COLLECTIVE_DESYNC,
     },
-    {Cause.HOST_UNREACHABLE},
+    {Cause.HOST_UNREACHABLE, Cause.NETWORK_FAULT, Cause.TIMEOUT_TOO_SHORT},
     {Cause.PROGRESSING},
 )
+_MAX_SUMMARY = 200  # characters, by contract
 _NEXT_WITHOUT_DUMPS = "run it again with --live-dump: the recorders show which call each rank is in"
 
 
 def analyze(evidence: Evidence) -> Report:
     """The whole analysis. The same evidence gives the same report, whatever the order of files and hosts."""
     case = build_case(evidence)
-    findings = sorted(
-        (finding for detector in find_detectors() for finding in detector.detect(case)), key=_rank_of_finding
-    )
-    gaps = tuple(sorted({*case.evidence.gaps, *_missing(case), *(g for host in evidence.hosts for g in host.gaps)}))
+    slices = find_slices(case)
+    found = (finding for detector in find_detectors() for finding in detector.detect(case))
+    findings = sorted((_described(finding, slices) for finding in found), key=_rank_of_finding)
+    of_hosts = (gap for host in evidence.hosts for gap in host.gaps)
+    gaps = tuple(sorted({*case.evidence.gaps, *find_unknowns(case), *of_hosts}))
     status = _status(case, gaps)
     lead = findings[0] if findings else None
+    waiting = find_waiting(case, (lead.guilty_ranks or lead.suspects) if lead else ())
     if lead is not None and (lead.guilty_ranks or not lead.suspects):
-        verdict = _verdict(case, lead, status)
+        verdict = _with_victims(_verdict(case, lead, status, slices), lead, waiting)
     else:
         verdict = _inconclusive(case, lead, status)
     return Report(
@@ -59,7 +66,7 @@ def analyze(evidence: Evidence) -> Report:
         verdict=verdict,
         findings=tuple(findings[1:] if verdict.cause is not Cause.INCONCLUSIVE else findings),
         ranks=ranks_of(case),
-        groups=groups_of(case),
+        groups=groups_of(case, waiting),
         gaps=gaps,
         coverage=_coverage(case),
     )
@@ -74,15 +81,33 @@ def _rank_of_finding(finding: Finding) -> tuple[int, int, str, tuple[int, ...]]:
     return order, -finding.confidence.order, finding.cause.value, finding.guilty_ranks
 
 
-def _verdict(case: Case, finding: Finding, status: Status) -> Verdict:
+def _described(finding: Finding, slices: Slices) -> Finding:
+    """`Ranks 8-15 wait` -> `Ranks 8-15 (all ranks of host node1) wait`, where that is exact and there is room."""
+    ranks = finding.guilty_ranks or finding.suspects
+    who, shared = name_ranks(ranks).capitalize(), slices.describe(ranks)
+    if shared is None or not finding.summary.startswith(f"{who} "):
+        return finding
+    summary = f"{who} ({shared}){finding.summary[len(who) :]}"
+    return replace(finding, summary=summary) if len(summary) <= _MAX_SUMMARY else finding
+
+
+def _with_victims(verdict: Verdict, finding: Finding, waiting: Waiting) -> Verdict:
+    """With those that wait for the victims, in other groups than the detector looked at."""
+    if not verdict.guilty_ranks:
+        return verdict
+    return replace(verdict, victims=fold({*finding.victims, *waiting.victims}))
+
+
+def _verdict(case: Case, finding: Finding, status: Status, slices: Slices) -> Verdict:
     finding = _bounded(case, finding)
     if finding.cause is Cause.PROGRESSING and status is not Status.COMPLETE:
         return _inconclusive(case, finding, status)
     hosts = {case.host_of(rank) for rank in finding.guilty_ranks} - {None}
     return Verdict(
         cause=finding.cause,
-        summary=finding.summary[:200],
+        summary=finding.summary[:_MAX_SUMMARY],
         guilty_ranks=tuple(sorted(finding.guilty_ranks)),
+        guilty_are=slices.describe(finding.guilty_ranks),
         guilty_hosts=tuple(sorted(host for host in hosts if host)),
         victims=fold(finding.victims),
         confidence=finding.confidence,
@@ -109,7 +134,8 @@ def _inconclusive(case: Case, lead: Finding | None, status: Status) -> Verdict:
         steps: tuple[str, ...] = (_no_evidence_step(case),)
     elif case.missing:
         who = name_ranks(case.missing).capitalize()
-        summary = f"{who} of {case.world_size} could not be found; a silent rank is the first suspect."
+        of = "" if case.world_size is None else f" of {case.world_size}"
+        summary = f"{who}{of} could not be found; a silent rank is the first suspect."
         steps = (f"find the processes of {name_ranks(case.missing)}: add their host, or look for how they ended",)
     elif case.waits.has_moved:
         summary = "The dumps were taken at different moments of a job that moved: they cannot show who waits for whom."
@@ -130,7 +156,7 @@ def _inconclusive(case: Case, lead: Finding | None, status: Status) -> Verdict:
         steps = (_NEXT_WITHOUT_DUMPS if not case.timelines else "look again in a minute, with a longer --interval",)
     return Verdict(
         cause=Cause.INCONCLUSIVE,
-        summary=summary[:200],
+        summary=summary[:_MAX_SUMMARY],
         guilty_ranks=(),
         guilty_hosts=(),
         victims="",
@@ -150,21 +176,10 @@ def _no_evidence_step(case: Case) -> str:
     return "give it flight-recorder dumps, py-spy stacks, or a bundle of ncclprobe collect"
 
 
-def _missing(case: Case) -> list[Gap]:
-    if not case.missing:
-        return []
-    return [
-        Gap(
-            who=name_ranks(case.missing),
-            what="nothing is known of them",
-            why=f"the world size is {case.world_size}, and no process or file of theirs was found",
-            action="add the hosts they run on, or look for how they ended: dmesg, the scheduler, the launcher's log",
-        )
-    ]
-
-
 def _status(case: Case, gaps: tuple[Gap, ...]) -> Status:
-    if not (case.ranks or case.positions or case.timelines or case.evidence.oom_kills):
+    evidence = case.evidence
+    of_ranks = (case.ranks, case.positions, case.timelines, case.logs.by_fact, case.launches.looks, case.ops.heard)
+    if not any(of_ranks) and not (evidence.oom_kills or evidence.xids):
         return Status.NO_EVIDENCE
     is_whole = all(host.outcome is Outcome.COMPLETE for host in case.evidence.hosts) and not case.missing
     return Status.COMPLETE if is_whole else Status.PARTIAL

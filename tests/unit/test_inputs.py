@@ -8,7 +8,7 @@ import pytest
 
 from ncclprobe.bundle.writer import BundleWriter
 from ncclprobe.inputs import open_inputs
-from ncclprobe.model.errors import BundleError, UsageError
+from ncclprobe.model.errors import NcclprobeError, UsageError
 from ncclprobe.model.evidence import Artifact, Kind
 
 DUMP = pickle.dumps({"version": "2.10", "entries": []}, 2)
@@ -46,7 +46,7 @@ def test_links_pipes_and_files_that_vanish_do_no_harm(tmp_path: Path) -> None:
     with open_inputs([tmp_path]) as inputs:
         assert {gap.who for gap in inputs.gaps} == {"link", "pipe"}
         (tmp_path / "rank_0").unlink()
-        with pytest.raises(BundleError):
+        with pytest.raises(NcclprobeError):
             inputs.items[0][1]()
 
 

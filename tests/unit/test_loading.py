@@ -99,15 +99,12 @@ def test_a_file_that_is_gone_is_a_gap() -> None:
     assert [(gap.what, gap.why) for gap in evidence.gaps] == [("a cannot be read", "it is not in the bundle")]
 
 
-def test_a_kind_without_a_parser_is_one_gap_and_is_never_opened() -> None:
-    def opened() -> bytes:
-        pytest.fail("opened")
-
-    logs = [(artifact(f"hosts/node1/rank_log/{rank}.log", Kind.RANK_LOG, rank=rank), opened) for rank in range(3)]
-    evidence = load_items(logs)
-    assert evidence.kinds == {"rank-log": 3}
+def test_logs_without_a_telling_line_are_one_gap() -> None:
+    given = [(artifact(f"{rank}.log", Kind.RANK_LOG, host=""), lambda: b"hello\n") for rank in range(3)]
+    evidence = load_items([*given, item("hosts/node1/rank_log/0.log", Kind.RANK_LOG, b"hello\n", rank=0)])
+    assert evidence.kinds == {"rank-log": 4}
     (gap,) = evidence.gaps
-    assert gap.what == "3 files of kind rank-log not used, the first being hosts/node1/rank_log/0.log"
+    assert gap.what == "3 logs not used, the first being 0.log"
 
 
 def test_the_rank_of_a_dump_is_its_artifacts_and_else_its_names() -> None:

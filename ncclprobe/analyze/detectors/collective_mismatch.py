@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
-from ncclprobe.analyze.match import Mismatch, Side
+from ncclprobe.analyze.match import Mismatch
+from ncclprobe.analyze.sides import Side
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.frames import Frame, innermost_user_frame
@@ -37,7 +38,7 @@ def detect(case: Case) -> Iterator[Finding]:
 def _settled(case: Case, mismatch: Mismatch) -> Mismatch:
     """Where no side is most of the group, a line that only one side can reach still tells whose call is extra."""
     proven = [side for side in mismatch.sides if case.branch_taken_by(side.ranks, side.call.stack)]
-    if mismatch.has_majority or len(proven) != 1:
+    if mismatch.has_majority or mismatch.is_of_parts or len(proven) != 1:
         return mismatch
     return replace(mismatch, cause=Cause.COLLECTIVE_EXTRA, guilty=proven[0].ranks, basis=_BY_BRANCH)
 
@@ -45,7 +46,8 @@ def _settled(case: Case, mismatch: Mismatch) -> Mismatch:
 def _finding(case: Case, mismatch: Mismatch) -> Finding:
     group = mismatch.timeline
     # With members unheard and no majority nobody can be named: the unheard may have done what either side did.
-    is_open = bool(group.silent) and not mismatch.has_majority and mismatch.basis != _BY_BRANCH
+    is_unheard = bool(group.silent) and not mismatch.has_majority and mismatch.basis != _BY_BRANCH
+    is_open = mismatch.is_open or is_unheard
     guilty = () if is_open else mismatch.guilty
     return Finding(
         cause=mismatch.cause,
@@ -63,6 +65,9 @@ def _finding(case: Case, mismatch: Mismatch) -> Finding:
 
 
 def _summary(case: Case, mismatch: Mismatch) -> str:
+    if mismatch.is_of_parts:
+        op, label = mismatch.sides[0].call.signature.op, mismatch.timeline.group.label
+        return f"Their parts in {op}, call {mismatch.seq} of group {label}, do not fit: {mismatch.basis}."[:200]
     guilty, other = mismatch.guilty_side, mismatch.other_side
     site = case.call_site(guilty.ranks, guilty.call.stack)
     at = f" at {site.file.rsplit('/', 1)[-1]}:{site.line}" if site else ""
@@ -80,9 +85,9 @@ def _named(side: Side, other: Side) -> str:
 
 
 def _confidence(mismatch: Mismatch) -> Confidence:
-    """Dumps of all members are direct proof of the divergence; its direction needs a majority and a reason."""
-    is_whole = not mismatch.timeline.silent
-    told_direction = mismatch.cause is not Cause.COLLECTIVE_DESYNC and mismatch.has_majority
+    """Whole dumps of all members are direct proof of the divergence; its direction needs a majority and a reason."""
+    is_whole = mismatch.is_whole
+    told_direction = mismatch.cause is not Cause.COLLECTIVE_DESYNC and mismatch.has_majority and mismatch.has_past
     if is_whole and told_direction:
         return Confidence.CERTAIN
     is_told = mismatch.has_majority or is_whole or mismatch.basis == _BY_BRANCH

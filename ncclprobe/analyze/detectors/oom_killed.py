@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
+from ncclprobe.analyze.devices import host_of_file
 from ncclprobe.model.kernel import OomKill
 from ncclprobe.model.records import Sourced
 from ncclprobe.model.report import Cause, Confidence, Finding
@@ -32,10 +33,7 @@ def detect(case: Case) -> Iterator[Finding]:
 
 def _owner(case: Case, sourced: Sourced[OomKill]) -> int | None:
     """The rank whose own pid, or whose child's, the kernel killed."""
-    for rank in case.ranks.values():
-        if rank.host == sourced.artifact.host and sourced.record.pid in (rank.pid, *rank.children):
-            return rank.rank
-    return None
+    return case.owner_of(host_of_file(case, sourced.artifact), sourced.record.pid)
 
 
 def _fits(case: Case, sourced: Sourced[OomKill], missing: int) -> bool:

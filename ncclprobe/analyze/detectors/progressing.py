@@ -1,16 +1,20 @@
 """Nothing hangs: every rank went on while it was looked at.
 
-In: positions at two looks, recorders. Out: a finding when no rank stood still.
+In: positions and recorders at two looks. Out: a finding when no rank stood still.
 
-A recorder is the better witness: a rank that issued a call after the first look had finished what it was in. Stacks
-that change prove less, and a CPU that is busy proves nothing: a rank that waits for a GPU spins.
+A recorder is the better witness: a rank that issued a call after the first look, or whose second dump shows more than
+its first, had finished what it was in. Stacks that change prove less, and a CPU that is busy proves nothing: a rank
+that waits for a GPU spins.
 """
 
 from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
+from ncclprobe.analyze.looks import Pair
+from ncclprobe.model.collectives import Recording
 from ncclprobe.model.evidence import Citation
+from ncclprobe.model.records import Sourced
 from ncclprobe.model.report import Cause, Confidence, Finding
 
 
@@ -32,16 +36,32 @@ def detect(case: Case) -> Iterator[Finding]:
 
 
 def _recorded_moves(case: Case) -> Iterator[Citation]:
-    """One citation for each rank whose recorder holds a call newer than the first look at its process."""
-    for rank in sorted(case.dumped & set(case.ranks)):
-        looks = case.ranks[rank].looks
-        for sourced in case.evidence.recordings:
-            newest_ns = max(sourced.record.created_ns, default=0)
-            if sourced.artifact.rank == rank and looks and newest_ns > looks[0].time_ns:
-                later_s = (newest_ns - looks[0].time_ns) / 1e9
-                quote = f"a call issued {later_s:.2f} s after the first look"
-                yield cite(sourced.artifact, "newest entry", quote, f"rank {rank} goes on")
-                break
+    """One citation for each rank whose recorder went on after the first look at it, or at its process."""
+    between = {pair.rank: pair for pair in case.looks.moved}
+    of_rank: dict[int, Citation] = {}
+    for sourced in case.evidence.recordings:
+        rank = sourced.artifact.rank
+        if rank is not None and rank not in of_rank:
+            citation = _cite_pair(between[rank]) if rank in between else _cite_newer(case, rank, sourced)
+            if citation:
+                of_rank[rank] = citation
+    for _, citation in sorted(of_rank.items()):
+        yield citation
+
+
+def _cite_pair(pair: Pair) -> Citation:
+    quote = f"{pair.calls} calls issued and {pair.ended} ended since {pair.earlier.path}"
+    return cite(pair.later, "both looks", quote, f"rank {pair.rank} goes on")
+
+
+def _cite_newer(case: Case, rank: int, sourced: Sourced[Recording]) -> Citation | None:
+    """A call newer than the first look at the process."""
+    looks = case.ranks[rank].looks if rank in case.ranks else ()
+    newest_ns = max(sourced.record.created_ns, default=0)
+    if not looks or newest_ns <= looks[0].time_ns:
+        return None
+    quote = f"a call issued {(newest_ns - looks[0].time_ns) / 1e9:.2f} s after the first look"
+    return cite(sourced.artifact, "newest entry", quote, f"rank {rank} goes on")
 
 
 def _finding(citations: list[Citation], confidence: Confidence) -> Finding:

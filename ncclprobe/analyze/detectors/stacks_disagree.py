@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case, cite
+from ncclprobe.analyze.classes import StackClass, find_classes, parting
 from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.phases import Phase
 from ncclprobe.analyze.positions import Position
@@ -18,6 +19,8 @@ from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.report import BlockedOn, Cause, CodeLocation, Confidence, Finding
 
 _CALLS = (Phase.COLLECTIVE, Phase.P2P)
+# Each waits on the host until all ranks have gathered the same parameters: other stacks are other parameters.
+_PARAMETER_GATHERS = ("fetch_sub_module", "_unshard", "unshard", "wait_for_unshard")
 
 
 def detect(case: Case) -> Iterator[Finding]:
@@ -26,6 +29,7 @@ def detect(case: Case) -> Iterator[Finding]:
         return
     sides = _sides(case)
     if len(sides) < 2:
+        yield from _parted(find_classes(case.positions), case)
         return
     proven = [side for side in sides if side[0].phase in _CALLS and _branch(case, side)]
     if len(proven) == 1:
@@ -95,7 +99,7 @@ def _evidence(case: Case, side: list[Position], others: list[list[Position]]) ->
 def _cite(side: list[Position]) -> Citation:
     position = side[0]
     says = f"{name_ranks(p.rank for p in side)}: {position.phase}"
-    return cite(position.artifact, "MainThread", str(position.user_frame or position.place.frame), says)
+    return cite(position.artifact, "MainThread", str(position.frame), says)
 
 
 def _desync(case: Case, sides: list[list[Position]]) -> Finding:
@@ -110,6 +114,34 @@ def _desync(case: Case, sides: list[list[Position]]) -> Finding:
         where=_where(case, sides[::-1]),
         evidence=tuple(_cite(side) for side in sides),
         next_steps=("run it again with --live-dump: the recorders show who departed from the common sequence",),
+    )
+
+
+def _parted(classes: tuple[StackClass, ...], case: Case) -> Iterator[Finding]:
+    """Below one line of the user's the model itself took different ways: known only of gathers of parameters."""
+    places = {found.example.place.frame.short_function if found.example.place.frame else "" for found in classes}
+    most = classes[-1]
+    if len(classes) < 2 or len(places) > 1 or not places <= set(_PARAMETER_GATHERS):
+        return
+    if 2 * len(most.ranks) <= len(case.expected):
+        return
+    others = classes[:-1]
+    ranks = tuple(sorted(rank for found in others for rank in found.ranks))
+    own, theirs = parting(others[0].example.stack, most.example.stack)
+    waits = f"{name_ranks(ranks).capitalize()} and the others gather different parameters"
+    yield Finding(
+        cause=Cause.COLLECTIVE_DESYNC,
+        summary=f"{waits}: they part in {own.short_function}, at line {own.line} against {theirs.line}."[:200],
+        guilty_ranks=ranks,
+        confidence=Confidence.POSSIBLE,
+        victims=most.ranks,
+        where=(case.locate(ranks[0], own), case.locate(most.ranks[0], theirs)),
+        evidence=tuple(
+            cite(found.example.artifact, "MainThread", str(frame), f"{name_ranks(found.ranks)}: {found.phase}")
+            for found, frame in ((others[0], own), (most, theirs))
+        ),
+        next_steps=("compare the data of these ranks: a branch of the model depends on it",),
+        fix="Run every module that has sharded parameters on every rank, with dummy input where there is none.",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ncclprobe.analyze.case import Case, cite
-from ncclprobe.analyze.departures import departure_of, keeps_path
+from ncclprobe.analyze.departures import course_of
 from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.heads import CallKey, Head
 from ncclprobe.analyze.waits import Reason, Root
@@ -42,7 +42,9 @@ class _Claim:
 
 
 def _claim(case: Case, root: Root, heads: list[Head]) -> _Claim:
-    sure = Confidence.POSSIBLE if case.waits.unheard else Confidence.CERTAIN
+    # Dumps of a job that runs are not of one moment: any ring can show in them.
+    is_open = bool(case.waits.unheard) or not _stands_still(case, root)
+    sure = Confidence.POSSIBLE if is_open else Confidence.CERTAIN
     if any(head.call.is_p2p for head in heads):
         return _Claim(cause=Cause.P2P_MISMATCH, guilty=_owing(case, root), confidence=sure)
     odd = _odd_ones(heads)
@@ -51,16 +53,22 @@ def _claim(case: Case, root: Root, heads: list[Head]) -> _Claim:
     cause = _departure(case, odd, [head for head in heads if head.rank not in odd])
     if cause is None:
         return _Claim(cause=Cause.COLLECTIVE_DESYNC, suspects=odd)
-    is_sure = not case.waits.unheard
-    return _Claim(cause=cause, guilty=odd, confidence=Confidence.PROBABLE if is_sure else Confidence.POSSIBLE)
+    return _Claim(cause=cause, guilty=odd, confidence=Confidence.POSSIBLE if is_open else Confidence.PROBABLE)
+
+
+def _stands_still(case: Case, root: Root) -> bool:
+    """Whether nothing speaks against it: recorders went on a moment ago, and no two looks at stacks were the same."""
+    seen = [case.positions[rank] for rank in root.ranks if rank in case.positions]
+    return case.looks.is_frozen is not False or (len(seen) == len(root.ranks) and all(p.is_still for p in seen))
 
 
 def _departure(case: Case, odd: tuple[int, ...], others: list[Head]) -> Cause | None:
     """How the few left their own path, where all of them did and none of the others."""
     recordings = {s.artifact.path: s.record for s in case.evidence.recordings}
-    heads = [case.waits.heads[rank] for rank in odd]
-    causes = {departure_of(head, recordings[head.artifact.path]) for head in heads}
-    kept = all(keeps_path(head, recordings[head.artifact.path]) for head in others)
+    heads = [*others, *(case.waits.heads[rank] for rank in odd)]
+    courses = {head.rank: course_of(head, recordings[head.artifact.path]) for head in heads}
+    causes = {courses[rank].departure for rank in odd}
+    kept = all(courses[head.rank].is_kept for head in others)
     return causes.pop() if kept and len(causes) == 1 else None
 
 

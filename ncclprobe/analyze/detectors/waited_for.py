@@ -25,14 +25,21 @@ def detect(case: Case) -> Iterator[Finding]:
         if root.reason is Reason.CYCLE or any(rank in case.positions for rank in root.ranks):
             continue
         if root.reason is Reason.ABSENT:
-            yield _absent(case, root)
+            finding = _absent(case, root)
+            # While recorders go on, a rank that has not come may be on its way.
+            is_late = case.looks.is_frozen is False
+            yield _only_suspected(finding) if is_late else finding
             continue
         finding = _stalled(case, root)
         # A call or two of lag is what a healthy job shows at any moment: only a second look tells it from a stop.
         # Nor can most of a job lag behind the few: a collective ends for all who take part.
         is_minority = 2 * len(root.ranks) <= len(case.expected)
         is_named = (root.lag > _SNAPSHOT_LAG or case.is_frozen) and is_minority
-        yield finding if is_named else replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks)
+        yield finding if is_named else _only_suspected(finding)
+
+
+def _only_suspected(finding: Finding) -> Finding:
+    return replace(finding, guilty_ranks=(), suspects=finding.guilty_ranks, confidence=Confidence.POSSIBLE)
 
 
 def _absent(case: Case, root: Root) -> Finding:

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from ncclprobe.model.evidence import Kind
-from ncclprobe.parse.recognize import kind_of, rank_in_name
+from ncclprobe.parse.recognize import kind_of, rank_in_name, rank_of
 
 STACKS = json.dumps([{"pid": 1, "thread_name": "MainThread", "frames": []}])
 CONTENT = [
@@ -24,6 +24,13 @@ CONTENT = [
     (b"kern  :err   : [  495.582151] something", "x", Kind.KERNEL_LOG),
     (b"3,1234,495582151,-;something", "x", Kind.KERNEL_LOG),
     (b"import torch\n", "train.py", Kind.USER_CODE),
+    (b"hello", "x", Kind.RANK_LOG),
+    (b'{"message": {"message": "ValueError", "extraInfo": {}}}', "error.json", Kind.RANK_LOG),
+    (b"\x1b[36m(WorkerDict pid=1)\x1b[0m caf\xc3\xa9 \xe2\x96\x8f\r\n", "driver.log", Kind.RANK_LOG),
+    (b"NCCL version 2.26.2 compiled with CUDA 12.4\nCUDA runtime version 12040, driver version 12040\n\nJob summary\n"
+     b"===========\n", "x", Kind.RAS),
+    (b'Process 7: python3 train.py\nPython v3.11.9 (/usr/bin/python3.11)\n\nThread 7 (active): "MainThread"\n'
+     b"    <module> (train.py:1)\n", "x", Kind.STACKS),
 ]
 
 
@@ -32,7 +39,7 @@ def test_the_content_tells_the_kind(head: bytes, name: str, kind: Kind) -> None:
     assert kind_of(head, name) is kind
 
 
-@pytest.mark.parametrize("head", [b"", b"\x80", b"\0\1\2", b"hello", b"{}", b"[1, 2]", b"\x7fELF"])
+@pytest.mark.parametrize("head", [b"", b" \n", b"\x80", b"\0\1\2", b"\x7fELF\x02\x01\x01", b"\x89PNG\r\n\x1a\n"])
 def test_what_is_none_of_them_is_none(head: bytes) -> None:
     assert kind_of(head, "noise") is None
 
@@ -54,3 +61,22 @@ def test_what_is_none_of_them_is_none(head: bytes) -> None:
 )
 def test_the_name_tells_the_rank(name: str, rank: int | None) -> None:
     assert rank_in_name(name) == rank
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "rank"),
+    [
+        (Kind.FLIGHT_RECORDER, "17.pkl", 17),
+        (Kind.RANK_LOG, "slurm-881.out", None),
+        (Kind.RANK_LOG, "nccl.node01.30441.log", None),
+        (Kind.RANK_LOG, "rank2.log", 2),
+        (Kind.RANK_LOG, "train_rank-11.err", 11),
+        (Kind.RANK_LOG, "crank3.log", None),
+        (Kind.STACKS, "py-spy-rank3-worker2419.txt", 3),
+        (Kind.STACKS, "stack.30441.txt", None),
+        (Kind.STACKS, "4.json", 4),
+        (Kind.KERNEL_LOG, "dmesg-node02.txt", None),
+    ],
+)
+def test_only_a_dump_is_named_by_any_number(kind: Kind, name: str, rank: int | None) -> None:
+    assert rank_of(kind, name) == rank

@@ -1,0 +1,70 @@
+"""torch itself reports who did not come: monitored barriers, desync reports, keys that nobody set in the store.
+
+In: log events. Out: a finding for the ranks that are named, or that are left when those who wait are taken away.
+
+A report by name comes from ranks that waited and names those that did not; a wait in the store names nobody, so
+something else must show what the others do.
+"""
+
+from collections.abc import Iterator
+
+from ncclprobe.analyze.case import Case
+from ncclprobe.analyze.detector import Detector
+from ncclprobe.analyze.logs import Said, cite_said
+from ncclprobe.analyze.whereabouts import find_whereabouts
+from ncclprobe.model.folding import name_ranks
+from ncclprobe.model.log import BarrierMissing, DesyncReport, StoreTimeout, WorkTimeout
+from ncclprobe.model.report import BlockedOn, Cause, Confidence, Finding
+
+_FIX = "Free those ranks (their stacks say from what), or let the others do the same work instead of waiting for it."
+
+
+def detect(case: Case) -> Iterator[Finding]:
+    """At most one. Ranks in these reports are of the group; only where that must be the default one are they global."""
+    if case.mismatches or case.waits.roots or case.fates:
+        return
+    named = list(_named(case))
+    if named:
+        yield _finding(case, *named[0], is_named=True)
+        return
+    waits = [said for said in case.logs.of(StoreTimeout) if said.record.rank is not None]
+    waiting = {said.record.rank for said in waits}
+    others = tuple(rank for rank in case.expected if rank not in waiting)
+    if waits and others and not any(case.logs.of(WorkTimeout)):
+        yield _finding(case, others, waits[0], is_named=False)
+
+
+def _named(case: Case) -> Iterator[tuple[tuple[int, ...], Said]]:
+    for said, missing in case.logs.facts(BarrierMissing):
+        yield tuple(sorted(missing.ranks)), said
+    for said, report in case.logs.facts(DesyncReport):
+        absent = tuple(sorted({*report.absent, *report.unfinished}))
+        if absent and len(absent) < len(case.expected):
+            yield absent, said
+
+
+def _finding(case: Case, ranks: tuple[int, ...], said: Said, *, is_named: bool) -> Finding:
+    where = find_whereabouts(case, ranks)
+    is_shown = where.shown_by is not None
+    is_blamed = is_named or is_shown
+    sure = Confidence.PROBABLE if is_named or where.shown_by == "stacks" or len(ranks) == 1 else Confidence.POSSIBLE
+    what = said.record.what
+    op, seq = (what.op, what.seq) if isinstance(what, DesyncReport) else ("barrier" if is_named else "init", None)
+    return Finding(
+        cause=where.cause,
+        summary=f"{name_ranks(ranks).capitalize()} did not come to the {op} that the others wait in: {where.doing}."[
+            :200
+        ],
+        guilty_ranks=ranks if is_blamed else (),
+        suspects=() if is_blamed else ranks,
+        confidence=sure if is_blamed else Confidence.POSSIBLE,
+        victims=tuple(rank for rank in case.expected if rank not in ranks),
+        blocked_on=BlockedOn(group="default_pg", seq=seq, op=op),
+        where=where.places,
+        evidence=(cite_said(said, "who waits, and for whom"), *where.citations),
+        next_steps=(f"look at the stacks and the last log lines of {name_ranks(ranks)}",),
+        fix=_FIX,
+    )
+
+
+DETECTOR = Detector(causes=(Cause.STUCK_IN_PYTHON, Cause.STUCK_IN_PREPROCESSING), detect=detect)

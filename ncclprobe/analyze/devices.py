@@ -1,0 +1,54 @@
+"""Which rank uses which GPU.
+
+In: communicator lines, processes and GPU looks of a `Case`. Out: the rank of a bus id on a host.
+"""
+
+from ncclprobe.analyze.case import Case
+from ncclprobe.analyze.logs import host_in_name
+from ncclprobe.model.evidence import Artifact
+from ncclprobe.model.log import CommEvent
+
+
+def host_of_file(case: Case, artifact: Artifact) -> str | None:
+    """The host a file was collected from, or whose name is in its own."""
+    hosts = {*case.logs.host_of.values(), *(rank.host for rank in case.ranks.values())}
+    return artifact.host or host_in_name(artifact.path, hosts)
+
+
+def rank_of_gpu(case: Case, host: str | None, bus_id: str, pid: int | None = None) -> int | None:
+    """By the communicator's own lines; else by the process; None when two ranks fit, or none does."""
+    devices = [(said, what) for said, what in case.logs.facts(CommEvent) if what.bus_id is not None]
+    if host is None and not set(case.expected) <= {said.record.rank for said, _ in devices}:
+        return None  # every host has a GPU at that place: another rank's may be meant
+    by_bus = {
+        said.record.rank
+        for said, what in devices
+        if _is_same_bus(what.bus_id, bus_id)
+        and host in (None, said.record.host)
+        and said.record.rank is not None
+    }
+    if len(by_bus) == 1:
+        return by_bus.pop()
+    owner = case.owner_of(host, pid)
+    return owner if owner is not None else _by_look(case, host, bus_id)
+
+
+def _is_same_bus(one: str | None, other: str) -> bool:
+    """The function number and leading zeros of the domain are left out by some: compare bus and device."""
+    return one is not None and _short(one) == _short(other)
+
+
+def _short(bus_id: str) -> str:
+    return ":".join(bus_id.lower().partition(".")[0].split(":")[-2:])
+
+
+def _by_look(case: Case, host: str | None, bus_id: str) -> int | None:
+    """A process that NVML showed on that device."""
+    for sourced in case.evidence.gpus:
+        if sourced.record.bus_id is None or not _is_same_bus(sourced.record.bus_id, bus_id):
+            continue
+        where = sourced.record.host or sourced.artifact.host
+        owners = {case.owner_of(where, pid) for pid in sourced.record.pids} - {None}
+        if len(owners) == 1 and host in (None, where):
+            return owners.pop()
+    return None

@@ -1,0 +1,222 @@
+"""What the logs tell, with every event given to its rank as far as anything shows whose it is.
+
+In: log events, speakers, communicators. Out: `Logs`: events by kind of fact, in order of time, and who was heard.
+
+A line names its writer by a global rank, by host and pid, or not at all; what other lines say of the same process joins
+them. Times of different hosts are compared as they are printed: no log says its zone.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from typing import TypeVar
+
+from ncclprobe.analyze.communicators import ranks_by_process
+from ncclprobe.model.evidence import Citation
+from ncclprobe.model.log import CommEvent, LogEvent, Setting, Speaker, WorldSize
+from ncclprobe.model.records import Evidence, Sourced
+
+Said = Sourced[LogEvent]
+Fact = TypeVar("Fact")
+Process = tuple[str, int]
+_YEAR_NS = 31_556_952 * 1_000_000_000  # the mean Gregorian year
+_WORDS = re.compile(r"[A-Za-z0-9]+(?:-\d+)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logs:
+    """`by_fact`: events by the class of their fact, in order of time. `heard`: ranks with a line of their own."""
+
+    by_fact: dict[type, tuple[Said, ...]] = field(default_factory=dict)
+    heard: frozenset[int] = frozenset()
+    speakers: dict[int, Sourced[Speaker]] = field(default_factory=dict)
+    rank_of: dict[Process, int] = field(default_factory=dict)
+    host_of: dict[int, str] = field(default_factory=dict)
+    world_size: int | None = None
+
+    def of(self, *facts: type) -> Iterator[Said]:
+        """Events of these facts."""
+        for fact in facts:
+            yield from self.by_fact.get(fact, ())
+
+    def facts(self, fact: type[Fact]) -> Iterator[tuple[Said, Fact]]:
+        """Events of one kind of fact, each with the fact."""
+        for said in self.by_fact.get(fact, ()):
+            if isinstance(said.record.what, fact):
+                yield said, said.record.what
+
+    def of_rank(self, rank: int, *facts: type) -> list[Said]:
+        """Those of one rank, in order."""
+        return sorted((said for said in self.of(*facts) if said.record.rank == rank), key=moment)
+
+    def rank_with(self, host: str | None, pid: int | None) -> int | None:
+        """The rank of a process; by its pid alone where only one host has a process with it."""
+        if pid is None:
+            return None
+        if host and (host, pid) in self.rank_of:
+            return self.rank_of[host, pid]
+        ranks = {rank for (_, other), rank in self.rank_of.items() if other == pid}
+        return ranks.pop() if len(ranks) == 1 and not host else None
+
+    def ranks_on(self, host: str) -> tuple[int, ...]:
+        """Ranks known to run there."""
+        return tuple(sorted(rank for rank, other in self.host_of.items() if other == host))
+
+
+def moment(said: Said) -> tuple[int, str, int]:
+    """Where an event stands in time: by its clock; events without one stand by their place in the file, first."""
+    return said.record.when_ns or 0, said.artifact.path, said.record.line
+
+
+def is_before(one: Said, other: Said) -> bool | None:
+    """Whether one event was earlier; None when nothing tells. The clock is trusted before the order of the file."""
+    if one.record.when_ns is not None and other.record.when_ns is not None:
+        return one.record.when_ns < other.record.when_ns
+    return one.record.line < other.record.line if one.artifact.path == other.artifact.path else None
+
+
+def cite_said(said: Said, says: str) -> Citation:
+    """The line."""
+    return Citation(
+        artifact=said.artifact.path, place=f"line {said.record.line}", quote=said.record.quote[:200], says=says
+    )
+
+
+def join_logs(evidence: Evidence) -> Logs:
+    """The same for any order of files."""
+    events = _with_hosts(evidence)
+    rank_of = _processes(events, evidence)
+    said = [_with_rank(event, rank_of) for event in events]
+    by_fact: dict[type, list[Said]] = defaultdict(list)
+    for event in sorted(_with_years(said), key=moment):
+        by_fact[type(event.record.what)].append(event)
+    speakers = _speakers(evidence.speakers, rank_of)
+    heard = {event.record.rank for event in said if event.record.rank is not None}
+    return Logs(
+        by_fact={fact: tuple(those) for fact, those in by_fact.items()},
+        heard=frozenset(heard | set(speakers)),
+        speakers=speakers,
+        rank_of=rank_of,
+        host_of=_hosts(said, rank_of),
+        world_size=_world_size(said),
+    )
+
+
+def _with_hosts(evidence: Evidence) -> list[Said]:
+    """Lines without a host are of the file's host: the one it was collected from, or the one its name holds."""
+    hosts = {said.record.host for said in evidence.log_events if said.record.host}
+    hosts |= {host.name for host in evidence.hosts}
+    own: dict[str, str | None] = {}
+    for said in evidence.log_events:
+        path = said.artifact.path
+        if path not in own:
+            own[path] = said.artifact.host or host_in_name(path, hosts)
+    return [
+        said
+        if said.record.host or not own[said.artifact.path]
+        else replace(said, record=replace(said.record, host=own[said.artifact.path]))
+        for said in evidence.log_events
+    ]
+
+
+def host_in_name(path: str, hosts: Iterable[str]) -> str | None:
+    """The known host whose name is a word of the file's name: `dmesg-node02.txt`, `nccl.node01.30441.log`."""
+    words = {word.lower() for word in _WORDS.findall(path.rpartition("/")[2])}
+    named = {host for host in hosts if host.lower() in words or host.lower().partition(".")[0] in words}
+    return named.pop() if len(named) == 1 else None
+
+
+def _processes(events: list[Said], evidence: Evidence) -> dict[Process, int]:
+    """Processes and their ranks: from /proc, from lines that name both, from the communicator of all ranks."""
+    found: dict[Process, int] = {}
+    for said in events:
+        event = said.record
+        if event.rank is not None and event.pid is not None:
+            found.setdefault((event.host or "", event.pid), event.rank)
+    for sourced in evidence.speakers:
+        speaker = sourced.record
+        if speaker.rank is not None and speaker.pid is not None:
+            found.setdefault((speaker.host or "", speaker.pid), speaker.rank)
+    comms = ranks_by_process([said.record for said in events if isinstance(said.record.what, CommEvent)])
+    found.update(comms)
+    for process in evidence.processes:
+        if process.record.rank is not None:
+            found[process.artifact.host, process.record.pid] = process.record.rank
+    return found
+
+
+def _with_rank(said: Said, rank_of: dict[Process, int]) -> Said:
+    event = said.record
+    if event.rank is not None:
+        return said
+    rank = said.artifact.rank
+    if rank is None and event.pid is not None:
+        rank = rank_of.get((event.host or "", event.pid))
+        if rank is None:
+            fitting = {rank for (host, pid), rank in rank_of.items() if pid == event.pid and not (host and event.host)}
+            rank = fitting.pop() if len(fitting) == 1 else None
+    return said if rank is None else replace(said, record=replace(event, rank=rank))
+
+
+def _with_years(events: list[Said]) -> list[Said]:
+    """A log without a year was read as of 1970: the others' year is its year."""
+    years = [said.record.when_ns // _YEAR_NS for said in events if said.record.when_ns is not None]
+    dated = [year for year in years if year > 0]
+    if not dated or len(dated) == len(years):
+        return events
+    shift_ns = _start_ns(1970 + max(set(dated), key=dated.count))
+    return [_shifted(said, shift_ns) for said in events]
+
+
+def _start_ns(year: int) -> int:
+    return int(datetime(year, 1, 1, tzinfo=timezone.utc).timestamp()) * 1_000_000_000
+
+
+def _shifted(said: Said, shift_ns: int) -> Said:
+    when_ns = said.record.when_ns
+    if when_ns is None or when_ns >= _YEAR_NS:
+        return said
+    return replace(said, record=replace(said.record, when_ns=when_ns + shift_ns))
+
+
+def _speakers(speakers: Iterable[Sourced[Speaker]], rank_of: dict[Process, int]) -> dict[int, Sourced[Speaker]]:
+    """The last words of each rank."""
+    found: dict[int, Sourced[Speaker]] = {}
+    for sourced in speakers:
+        speaker = sourced.record
+        rank = speaker.rank if speaker.rank is not None else sourced.artifact.rank
+        if rank is None and speaker.pid is not None:
+            rank = rank_of.get((speaker.host or "", speaker.pid))
+        rival = found.get(rank) if rank is not None else None
+        if rank is not None and (rival is None or _last(rival) < _last(sourced)):
+            found[rank] = sourced
+    return dict(sorted(found.items()))
+
+
+def _last(sourced: Sourced[Speaker]) -> tuple[int, str, int]:
+    return sourced.record.last_ns or 0, sourced.artifact.path, sourced.record.last_line
+
+
+def _hosts(events: list[Said], rank_of: dict[Process, int]) -> dict[int, str]:
+    """Where each rank runs, where all that is said of it agrees."""
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for (host, _), rank in rank_of.items():
+        if host:
+            hosts[rank].add(host)
+    for said in events:
+        if said.record.rank is not None and said.record.host and said.record.rank not in hosts:
+            hosts[said.record.rank].add(said.record.host)
+    return {rank: names.pop() for rank, names in sorted(hosts.items()) if len(names) == 1}
+
+
+def _world_size(events: list[Said]) -> int | None:
+    """What lines say of it; else the largest communicator, when a rank of the default group is in it."""
+    said = [event.record.what.size for event in events if isinstance(event.record.what, WorldSize)]
+    settings = (event.record.what for event in events if isinstance(event.record.what, Setting))
+    said += [int(s.value) for s in settings if s.name == "WORLD_SIZE" and s.value.isdigit()]
+    if said:
+        return max(set(said), key=lambda size: (said.count(size), size))
+    sizes = [event.record.what.size for event in events if isinstance(event.record.what, CommEvent)]
+    return max(sizes, default=None)

@@ -1,0 +1,162 @@
+"""What follows from logs alone: the truth of each is in its name, and nobody else is blamed."""
+
+from pathlib import Path
+
+import pytest
+
+from ncclprobe.model.report import Cause, Confidence, Report
+from tests.log_text import answer, init, report_on, says, timeout, timeouts, traceback, warn
+
+WORLD = "world_size=4\n"
+
+
+def verdict(report: Report) -> tuple[str, tuple[int, ...], str]:
+    return str(report.verdict.cause), report.verdict.guilty_ranks, str(report.verdict.confidence)
+
+
+def test_a_rank_whose_counters_end_before_the_call_did_not_issue_it(tmp_path: Path) -> None:
+    report = report_on(tmp_path, train_log=timeouts((1, 2, 3), 50) + answer(0, 49, asked_by=1))
+    assert verdict(report) == ("stuck-in-python", (0,), "probable")
+    assert report.verdict.victims == "1-3"
+    on = report.verdict.blocked_on
+    assert on and (on.group, on.seq, on.op, on.timeout_s) == ("default_pg", 50, "all_reduce", 600.0)
+
+
+def test_what_that_rank_said_last_tells_why(tmp_path: Path) -> None:
+    log = says(0, "saving checkpoint to /ckpt/100", at=2) + timeouts((1, 2, 3), 50) + answer(0, 49, asked_by=1)
+    assert verdict(report_on(tmp_path, train_log=log)) == ("stuck-in-checkpoint", (0,), "probable")
+
+
+def test_work_that_goes_on_past_a_short_timeout_is_slow_not_stuck(tmp_path: Path) -> None:
+    done = "".join(says(0, f"consolidated {n}/24 files of the checkpoint", at=n * 8) for n in range(1, 20))
+    log = timeouts((1, 2, 3), 50, at=60, limit_ms=60_000) + answer(0, 49, asked_by=1, at=61) + done
+    assert verdict(report_on(tmp_path, train_log=log))[:2] == ("timeout-too-short", (0,))
+
+
+def test_a_silent_rank_is_a_suspect_and_is_not_named(tmp_path: Path) -> None:
+    report = report_on(tmp_path, train_log=WORLD + timeouts((0, 1, 3), 50))
+    assert verdict(report) == ("inconclusive", (), "possible")
+    assert "Rank 2" in report.verdict.summary
+
+
+def test_rank_0_exists_though_no_line_says_so(tmp_path: Path) -> None:
+    assert verdict(report_on(tmp_path, train_log=timeouts((1, 2, 3), 50)))[:2] == ("inconclusive", ())
+
+
+def test_all_in_step_is_nobodys_fault(tmp_path: Path) -> None:
+    assert verdict(report_on(tmp_path, train_log=WORLD + timeouts(range(4), 50)))[:2] == ("collective-stalled", ())
+
+
+@pytest.mark.parametrize(
+    ("odd", "cause"),
+    [
+        (timeout(3, 50, "ALLREDUCE", 1000), Cause.COLLECTIVE_SHAPE_MISMATCH),
+        (timeout(3, 50, "BROADCAST", 1024), Cause.COLLECTIVE_OP_MISMATCH),
+        (timeout(3, 50, "ALLREDUCE", 1), Cause.COLLECTIVE_DESYNC),
+    ],
+)
+def test_another_call_under_the_same_number(tmp_path: Path, odd: str, cause: Cause) -> None:
+    report = report_on(tmp_path, train_log=WORLD + timeouts(range(3), 50) + odd)
+    assert verdict(report) == (str(cause), (3,), "probable")
+
+
+def test_without_a_majority_nobody_is_named(tmp_path: Path) -> None:
+    log = WORLD + timeouts((0, 1), 50, size=10) + timeouts((2, 3), 50, size=20)
+    assert report_on(tmp_path, train_log=log).verdict.guilty_ranks == ()
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes"),
+    [("ALLTOALL_BASE", (1, 2, 3, 4)), ("COALESCED", (18446744073709551615,) * 4)],
+)
+def test_sizes_that_may_differ_are_no_mismatch(tmp_path: Path, op: str, sizes: tuple[int, ...]) -> None:
+    log = "".join(timeout(rank, 50, op, size) for rank, size in enumerate(sizes))
+    assert verdict(report_on(tmp_path, train_log=WORLD + log))[:2] == ("collective-stalled", ())
+
+
+def test_the_root_of_a_gather_has_another_output(tmp_path: Path) -> None:
+    log = timeout(0, 50, "GATHER", 8, out=32) + "".join(timeout(rank, 50, "GATHER", 8, out=0) for rank in (1, 2, 3))
+    assert verdict(report_on(tmp_path, train_log=WORLD + log))[:2] == ("collective-stalled", ())
+
+
+def test_the_root_of_a_broadcast_may_be_ahead(tmp_path: Path) -> None:
+    log = WORLD + timeouts((1, 2), 50, "BROADCAST") + timeout(0, 52, "_ALLGATHER_BASE")
+    report = report_on(tmp_path, train_log=log)
+    assert verdict(report)[:2] == ("inconclusive", ())
+    assert "3" in report.verdict.summary
+
+
+def test_two_ranks_apart_are_both_in_it(tmp_path: Path) -> None:
+    log = "world_size=2\n" + timeout(0, 50, "_ALLGATHER_BASE") + timeout(1, 52, "_ALLGATHER_BASE")
+    assert verdict(report_on(tmp_path, train_log=log)) == ("collective-desync", (0, 1), "probable")
+
+
+def test_the_first_exception_is_the_cause_and_the_timeouts_follow(tmp_path: Path) -> None:
+    log = WORLD + traceback(2, "ValueError: row 3 has 4095 tokens") + timeouts((0, 1, 3), 50)
+    report = report_on(tmp_path, train_log=log)
+    assert verdict(report) == ("rank-crashed", (2,), "probable")
+    assert report.verdict.where[0].file == "/app/train.py"
+
+
+def test_an_exception_after_the_own_timeout_is_an_echo(tmp_path: Path) -> None:
+    log = WORLD + timeouts((1, 2, 3), 50) + traceback(2, "ValueError: bad size")
+    assert report_on(tmp_path, train_log=log).verdict.guilty_ranks == ()
+
+
+def test_lost_connections_are_echoes(tmp_path: Path) -> None:
+    echo = "torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+    log = WORLD + "".join(traceback(rank, echo) for rank in (0, 1, 3))
+    assert report_on(tmp_path, train_log=log).verdict.guilty_ranks == ()
+
+
+def test_a_fault_of_the_gpu_is_not_the_programs(tmp_path: Path) -> None:
+    log = WORLD + traceback(2, "RuntimeError: CUDA error: uncorrectable ECC error encountered") + timeouts((0, 1, 3), 9)
+    assert verdict(report_on(tmp_path, train_log=log))[:2] == ("gpu-fault", (2,))
+
+
+def test_ranks_that_left_in_good_order(tmp_path: Path) -> None:
+    left = "".join(says(rank, "cleaning up, destroy_process_group()", at=5) for rank in (0, 2))
+    report = report_on(tmp_path, train_log=WORLD + left + timeouts((1, 3), 50))
+    assert verdict(report) == ("rank-exited", (0, 2), "probable")
+
+
+def test_who_never_started_the_communicator(tmp_path: Path) -> None:
+    log = "".join(init(rank, 8, is_complete=False) for rank in range(8) if rank != 5)
+    assert verdict(report_on(tmp_path, train_log=log)) == ("rank-never-joined", (5,), "probable")
+
+
+def test_an_older_library_on_one_host(tmp_path: Path) -> None:
+    def host(number: int, version: str, ranks: tuple[int, ...]) -> str:
+        lines = "".join(init(rank, 6, host=f"node{number}", is_complete=False) for rank in ranks)
+        return f"NCCL version {version}+cuda12.4\n{lines}"
+
+    text = "ncclSocketInit: connecting to address with family 0 is neither AF_INET(2) nor AF_INET6(10)"
+    report = report_on(
+        tmp_path,
+        node1_log=host(1, "2.20.5", (0, 1)),
+        node2_log=host(2, "2.19.3", (2, 3)) + warn(2, text, host="node2"),
+        node3_log=host(3, "2.20.5", (4, 5)),
+    )
+    assert verdict(report) == ("init-misconfigured", (2, 3), "probable")
+
+
+def test_ports_of_one_host_that_report_errors(tmp_path: Path) -> None:
+    hosts = {1: (0, 1), 2: (2, 3)}
+    text = {n: "".join(init(rank, 4, host=f"node{n}") for rank in ranks) for n, ranks in hosts.items()}
+    bad = "".join(
+        warn(2 + n, f"NET/IB : mlx5_{n}:1 Got non-fatal async event: port error(10)", host="node2") for n in (0, 1)
+    )
+    report = report_on(tmp_path, node1_log=text[1], node2_log=text[2] + bad, train_log=timeouts(range(4), 50))
+    assert verdict(report) == ("network-fault", (2, 3), "probable")
+
+
+def test_what_one_file_says_twice_changes_nothing(tmp_path: Path) -> None:
+    log = timeouts((1, 2, 3), 50) + answer(0, 49, asked_by=1)
+    assert verdict(report_on(tmp_path, train_log=log)) == verdict(report_on(tmp_path, train_log=log + log))
+
+
+def test_a_log_that_says_nothing_is_a_gap_and_the_verdict_says_what_to_give(tmp_path: Path) -> None:
+    report = report_on(tmp_path, notes_txt="nothing of interest\n" * 3)
+    assert report.verdict.cause is Cause.INCONCLUSIVE
+    assert report.verdict.confidence is Confidence.POSSIBLE
+    assert [gap.what for gap in report.gaps] == ["1 logs not used, the first being notes.txt"]
