@@ -22,7 +22,7 @@ from ncclprobe.model.ras import RasReport
 from ncclprobe.model.records import Evidence, Sourced
 from ncclprobe.model.source import SourceFile
 from ncclprobe.model.stacks import StackDump
-from ncclprobe.parse import flight_recorder, gpu, kernel_log, processes, ras, recognize, stacks, user_code
+from ncclprobe.parse import flight_recorder, gpu, kernel_log, nic, processes, ras, recognize, stacks, user_code
 from ncclprobe.parse.isolated import parse_isolated
 from ncclprobe.parse.log.file import parse_log
 from ncclprobe.parse.parsed import Parsed
@@ -38,6 +38,7 @@ _PARSERS: dict[Kind, Callable[[Any], Parsed[Any]]] = {
     Kind.GPU: gpu.parse,
     Kind.RANK_LOG: parse_log,
     Kind.RAS: ras.parse,
+    Kind.NIC: nic.parse,
 }
 _FIELDS = {
     JobProcess: "processes",
@@ -61,12 +62,11 @@ def load_items(items: Iterable[Item], hosts: Iterable[HostOutcome] = (), gaps: I
     """Every artifact, in order of path; a function that reads one may raise NcclprobeError."""
     ordered = sorted(((_with_rank(artifact), read) for artifact, read in items), key=lambda item: item[0].path)
     records: dict[str, list[Sourced[Any]]] = defaultdict(list)
-    found = [*gaps, *_useless([artifact for artifact, _ in ordered])]
+    found = [*gaps, *_of_nobody([artifact for artifact, _ in ordered])]
     mute: list[str] = []
-    known = [item for item in ordered if item[0].kind in _PARSERS]
-    jobs = ((_PARSERS[artifact.kind], read) for artifact, read in known)
+    jobs = ((_PARSERS[artifact.kind], read) for artifact, read in ordered)
     with closing(parse_isolated(jobs)) as results:
-        for (artifact, _), result in zip(known, results, strict=True):
+        for (artifact, _), result in zip(ordered, results, strict=True):
             found += _gaps(artifact, result)
             if isinstance(result, Parsed):
                 for record in result.records:
@@ -97,13 +97,8 @@ def _with_rank(artifact: Artifact) -> Artifact:
     return replace(artifact, rank=recognize.rank_in_name(artifact.path.rpartition("/")[2]))
 
 
-def _useless(artifacts: list[Artifact]) -> Iterator[Gap]:
-    """One gap per kind that has no parser, and one for dumps of unknown ranks: no evidence is dropped in silence."""
-    for kind in Kind:
-        paths = [artifact.path for artifact in artifacts if artifact.kind is kind]
-        if paths and kind not in _PARSERS:
-            why = "this version of ncclprobe keeps them, but has no parser for them"
-            yield _folded(f"files of kind {kind}", paths, why, "read them by hand")
+def _of_nobody(artifacts: list[Artifact]) -> Iterator[Gap]:
+    """Dumps of unknown ranks: no evidence is dropped in silence."""
     nobodys = [item.path for item in artifacts if item.kind is Kind.FLIGHT_RECORDER and item.rank is None]
     if nobodys:
         why = "a flight-recorder dump does not say which rank wrote it, and neither does its name"

@@ -9,6 +9,7 @@ from ncclprobe.analyze.chosen import choose
 from ncclprobe.analyze.counters import find_damaged, trust
 from ncclprobe.analyze.fates import Fate, find_fates
 from ncclprobe.analyze.frontier import find_doubtful, find_frontiers, find_nameless
+from ncclprobe.analyze.gpus import GpuDevice, find_devices
 from ncclprobe.analyze.heads import find_heads
 from ncclprobe.analyze.launches import Launches, join_launches
 from ncclprobe.analyze.logs import Logs, join_logs
@@ -47,6 +48,7 @@ class Case:
     launches: Launches
     ops: OpSequences
     looks: Looks
+    devices: tuple[GpuDevice, ...]
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -177,6 +179,7 @@ def build_case(given: Evidence) -> Case:
         ops=find_op_sequences(evidence.op_traces, logs),
         sources={(s.artifact.host, s.artifact.origin): s for s in evidence.source_files},
         looks=looks,
+        devices=find_devices(evidence.gpus),
     )
 
 

@@ -4,6 +4,7 @@ In: communicator lines, processes and GPU looks of a `Case`. Out: the rank of a 
 """
 
 from ncclprobe.analyze.case import Case
+from ncclprobe.analyze.gpus import GpuDevice
 from ncclprobe.analyze.logs import host_in_name
 from ncclprobe.model.evidence import Artifact
 from ncclprobe.model.log import CommEvent
@@ -15,6 +16,14 @@ def host_of_file(case: Case, artifact: Artifact) -> str | None:
     return artifact.host or host_in_name(artifact.path, hosts)
 
 
+def rank_of_device(case: Case, device: GpuDevice) -> int | None:
+    """By the processes that NVML shows on it, else by its bus id."""
+    owners = {case.owner_of(device.host or None, pid) for pid in device.pids} - {None}
+    if len(owners) == 1:
+        return owners.pop()
+    return rank_of_gpu(case, device.host or None, device.key) if ":" in device.key else None
+
+
 def rank_of_gpu(case: Case, host: str | None, bus_id: str, pid: int | None = None) -> int | None:
     """By the communicator's own lines; else by the process; None when two ranks fit, or none does."""
     devices = [(said, what) for said, what in case.logs.facts(CommEvent) if what.bus_id is not None]
@@ -23,9 +32,7 @@ def rank_of_gpu(case: Case, host: str | None, bus_id: str, pid: int | None = Non
     by_bus = {
         said.record.rank
         for said, what in devices
-        if _is_same_bus(what.bus_id, bus_id)
-        and host in (None, said.record.host)
-        and said.record.rank is not None
+        if _is_same_bus(what.bus_id, bus_id) and host in (None, said.record.host) and said.record.rank is not None
     }
     if len(by_bus) == 1:
         return by_bus.pop()

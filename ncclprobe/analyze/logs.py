@@ -22,6 +22,8 @@ Said = Sourced[LogEvent]
 Fact = TypeVar("Fact")
 Process = tuple[str, int]
 _YEAR_NS = 31_556_952 * 1_000_000_000  # the mean Gregorian year
+# [rank3]:[E901 05:20:03.01 ProcessGroupNCCL.cpp:632] [PG ID 0 PG GUID 0(default_pg) Rank 3] , or [Rank 3]
+_PREFIX = re.compile(r"^(?:\[rank\d+\]:)?\[[EWI]\d* ?[^\]]*\] (?:\[(?:PG|Rank) [^\]]*\] +)?")
 _WORDS = re.compile(r"[A-Za-z0-9]+(?:-\d+)*")
 
 
@@ -30,6 +32,7 @@ class Logs:
     """`by_fact`: events by the class of their fact, in order of time. `heard`: ranks with a line of their own."""
 
     by_fact: dict[type, tuple[Said, ...]] = field(default_factory=dict)
+    by_rank: dict[tuple[type, int], tuple[Said, ...]] = field(default_factory=dict)
     heard: frozenset[int] = frozenset()
     speakers: dict[int, Sourced[Speaker]] = field(default_factory=dict)
     rank_of: dict[Process, int] = field(default_factory=dict)
@@ -49,7 +52,7 @@ class Logs:
 
     def of_rank(self, rank: int, *facts: type) -> list[Said]:
         """Those of one rank, in order."""
-        return sorted((said for said in self.of(*facts) if said.record.rank == rank), key=moment)
+        return sorted((said for fact in facts for said in self.by_rank.get((fact, rank), ())), key=moment)
 
     def rank_with(self, host: str | None, pid: int | None) -> int | None:
         """The rank of a process; by its pid alone where only one host has a process with it."""
@@ -78,10 +81,9 @@ def is_before(one: Said, other: Said) -> bool | None:
 
 
 def cite_said(said: Said, says: str) -> Citation:
-    """The line."""
-    return Citation(
-        artifact=said.artifact.path, place=f"line {said.record.line}", quote=said.record.quote[:200], says=says
-    )
+    """The line, without the logger's own prefix: the place leads to the whole of it."""
+    quote = _PREFIX.sub("", said.record.quote)[:200]
+    return Citation(artifact=said.artifact.path, place=f"line {said.record.line}", quote=quote, says=says)
 
 
 def join_logs(evidence: Evidence) -> Logs:
@@ -90,12 +92,16 @@ def join_logs(evidence: Evidence) -> Logs:
     rank_of = _processes(events, evidence)
     said = [_with_rank(event, rank_of) for event in events]
     by_fact: dict[type, list[Said]] = defaultdict(list)
+    by_rank: dict[tuple[type, int], list[Said]] = defaultdict(list)
     for event in sorted(_with_years(said), key=moment):
         by_fact[type(event.record.what)].append(event)
+        if event.record.rank is not None:
+            by_rank[type(event.record.what), event.record.rank].append(event)
     speakers = _speakers(evidence.speakers, rank_of)
     heard = {event.record.rank for event in said if event.record.rank is not None}
     return Logs(
         by_fact={fact: tuple(those) for fact, those in by_fact.items()},
+        by_rank={key: tuple(those) for key, those in by_rank.items()},
         heard=frozenset(heard | set(speakers)),
         speakers=speakers,
         rank_of=rank_of,

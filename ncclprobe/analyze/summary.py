@@ -6,11 +6,14 @@ In: a `Case`, and who waits for whom in it. Out: `RankState`s and `GroupState`s.
 from collections import defaultdict
 
 from ncclprobe.analyze.case import Case
+from ncclprobe.analyze.devices import rank_of_device
 from ncclprobe.analyze.timeline import GroupTimeline
 from ncclprobe.analyze.victims import Waiting, group_id
+from ncclprobe.analyze.whereabouts import last_activity
 from ncclprobe.model.collectives import ProcessGroup
 from ncclprobe.model.folding import fold
-from ncclprobe.model.report import GroupState, GroupWait, RankState
+from ncclprobe.model.log import Activity
+from ncclprobe.model.report import GpuReport, GroupState, GroupWait, RankState
 
 
 def ranks_of(case: Case) -> tuple[RankState, ...]:
@@ -20,7 +23,7 @@ def ranks_of(case: Case) -> tuple[RankState, ...]:
         for rank, track in timeline.tracks.items():
             last_seq[rank][timeline.group.label] = track.last_seq
     idle = case.dumped.difference(case.waits.heads, case.waits.unheard)
-    known = sorted({*case.ranks, *case.positions, *last_seq, *idle})
+    known = sorted({*case.ranks, *case.positions, *last_seq, *idle, *case.logs.heard})
     return tuple(_rank(case, rank, last_seq.get(rank, {}), is_idle=rank in idle) for rank in known)
 
 
@@ -29,7 +32,7 @@ def _rank(case: Case, rank: int, last_seq: dict[str, int], *, is_idle: bool) -> 
     look = process.looks[-1] if process and process.looks else None
     return RankState(
         rank=rank,
-        host=process.host if process else "",
+        host=process.host if process else case.host_of(rank) or "",
         pid=process.pid if process else None,
         state=look.state if look else None,
         doing=_doing(case, rank, is_idle=is_idle),
@@ -48,7 +51,21 @@ def _doing(case: Case, rank: int, *, is_idle: bool) -> str:
         return f"waiting in {head.call.signature.op}, call {head.call.seq} of {head.call.group.label}"
     if is_idle:
         return "in no collective: its recorder has no outstanding call"
-    return "not known" if rank not in case.ranks else "alive"
+    return _by_log(case, rank) or ("not known" if rank not in case.ranks else "alive")
+
+
+def _by_log(case: Case, rank: int) -> str:
+    """What its own failure, its watchdog, or its program's last word says."""
+    fate = next((fate for fate in case.fates if fate.rank == rank), None)
+    if fate:
+        return f"failed: {fate.said.record.quote}"[:100]
+    for group in case.standings:
+        standing = group.standings.get(rank)
+        if standing and standing.waits_at is not None:
+            op = standing.work.op if standing.work else "a collective"
+            return f"waiting in {op}, call {standing.waits_at} of {group.label}"
+    activity = last_activity(case, rank)
+    return str(activity.record.what.phase) if activity and isinstance(activity.record.what, Activity) else ""
 
 
 def groups_of(case: Case, waiting: Waiting) -> tuple[GroupState, ...]:
@@ -81,4 +98,18 @@ def _message_group(group: ProcessGroup, waits: tuple[GroupWait, ...]) -> GroupSt
         behind="",
         last_seq=None,
         waits=waits,
+    )
+
+
+def gpus_of(case: Case) -> tuple[GpuReport, ...]:
+    """Every GPU that was looked at: 100 percent used is no work where it spins."""
+    return tuple(
+        GpuReport(
+            host=device.host,
+            device=device.key,
+            rank=rank_of_device(case, device),
+            state=str(device.state),
+            says=device.says,
+        )
+        for device in case.devices
     )

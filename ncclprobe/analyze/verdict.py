@@ -7,9 +7,10 @@ from it; what is left is ordered by how sure it is. When nothing is sure enough 
 from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, build_case
+from ncclprobe.analyze.chronicle import chronicle
 from ncclprobe.analyze.detector import find_detectors
 from ncclprobe.analyze.slices import Slices, find_slices
-from ncclprobe.analyze.summary import groups_of, ranks_of
+from ncclprobe.analyze.summary import gpus_of, groups_of, ranks_of
 from ncclprobe.analyze.unknowns import find_unknowns
 from ncclprobe.analyze.victims import Waiting, find_waiting
 from ncclprobe.model.evidence import Gap
@@ -67,6 +68,8 @@ def analyze(evidence: Evidence) -> Report:
         findings=tuple(findings[1:] if verdict.cause is not Cause.INCONCLUSIVE else findings),
         ranks=ranks_of(case),
         groups=groups_of(case, waiting),
+        gpus=gpus_of(case),
+        timeline=chronicle(case),
         gaps=gaps,
         coverage=_coverage(case),
     )

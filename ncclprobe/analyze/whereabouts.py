@@ -11,6 +11,7 @@ from ncclprobe.analyze.phases import Phase
 from ncclprobe.analyze.positions import Position
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
+from ncclprobe.model.frames import telling_frame
 from ncclprobe.model.log import Activity
 from ncclprobe.model.report import Cause, CodeLocation
 
@@ -60,7 +61,7 @@ def _by_stacks(case: Case, positions: list[Position]) -> Whereabouts:
     phases = [position.phase for position in positions]
     phase = max(phases, key=phases.count)
     alike = [position for position in positions if position.phase is phase]
-    frames = [(p, p.user_frame or p.place.frame) for p in alike[:2]]
+    frames = [(p, p.user_frame or telling_frame(p.stack) or p.place.frame) for p in alike[:2]]
     return Whereabouts(
         cause=CAUSES[phase],
         doing=str(phase),

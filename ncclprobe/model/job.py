@@ -52,7 +52,10 @@ class ProcessLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProcess:
-    """A process of the job, as found in /proc. `pid` is the host's; `inner_pid` the one inside its container."""
+    """A process of the job, as found in /proc. `pid` is the host's; `inner_pid` the one inside its container.
+
+    `settings`: names and values of its environment, as far as NCCL, torch.distributed and rendezvous read them.
+    """
 
     pid: int
     role: Role
@@ -65,6 +68,7 @@ class JobProcess:
     parent_pid: int | None = None
     inner_pid: int | None = None
     looks: tuple[ProcessLook, ...] = ()
+    settings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

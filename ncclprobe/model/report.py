@@ -175,6 +175,32 @@ class GroupState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """Something that happened. `when`: the hosts' own wall clock, `2026-09-01 05:20:03`, without a year if unknown.
+
+    `ranks` is folded text; `host` empty where it is not known, or where several are meant.
+    """
+
+    when: str
+    ranks: str
+    host: str
+    says: str
+    artifact: str
+    place: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuReport:
+    """One GPU: `state` is `spinning`, `idle`, `busy`, `lost` or `unknown`; `says` holds the figures it rests on."""
+
+    host: str
+    device: str
+    rank: int | None
+    state: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """What the answer rests on. `kinds` counts artifacts by kind; `ranks_missing` is folded text."""
 
@@ -196,5 +222,7 @@ class Report:
     findings: tuple[Finding, ...]
     ranks: tuple[RankState, ...]
     groups: tuple[GroupState, ...]
+    gpus: tuple[GpuReport, ...]
+    timeline: tuple[Moment, ...]
     gaps: tuple[Gap, ...]
     coverage: Coverage

@@ -8,6 +8,7 @@ from typing import Any
 from ncclprobe.model.job import JobKey, JobProcess, ProcessLook, Role
 from ncclprobe.parse import fields
 from ncclprobe.parse.parsed import Parsed
+from ncclprobe.parse.text import clean
 
 
 def parse(data: bytes) -> Parsed[JobProcess]:
@@ -34,7 +35,15 @@ def from_fields(item: dict[str, Any]) -> JobProcess:
         parent_pid=fields.whole(item, "parent_pid"),
         inner_pid=fields.whole(item, "inner_pid"),
         looks=tuple(_look(look) for look in item.get("looks") or ()),
+        settings=tuple(_setting(pair) for pair in item.get("settings") or ()),
     )
+
+
+def _setting(pair: Any) -> tuple[str, str]:
+    name, value = pair
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise TypeError("a setting is a name and a value")
+    return clean(name, 128), clean(value, 256)
 
 
 def _look(look: dict[str, Any]) -> ProcessLook:

@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable
 
 from ncclprobe.model.evidence import Kind
+from ncclprobe.parse.gpu import is_gpu
+from ncclprobe.parse.kernel_head import is_kernel_log
+from ncclprobe.parse.nic import is_nic
 from ncclprobe.parse.ras import is_ras
 from ncclprobe.parse.stacks import is_stacks
 
@@ -15,11 +18,6 @@ HEAD_BYTES = 64 << 10
 _STRANGE = ("\ufffd", *map(chr, (*range(7), *range(14, 27), *range(28, 32), 127)))
 _RECORDER_KEYS = (b'"pg_config"', b'"profiling_name"', b'"pg_status"')
 _STACK_KEYS = (b'"frames"', b'"thread_name"')
-_KERNEL_LINE = re.compile(
-    rb"(?m)^(?:<\d+>|\w+ *: *\w+ *: )?\[ *\d+\.\d{6}\]|^\d+,\d+,\d+,"
-    rb"|^\[\w{3} \w{3} [ \d]\d [\d:]{8} \d{4}\] |^\d{4}-\d\d-\d\dT[\d:]{8},\d{6}[+-]"
-    rb"|oom-kill:|Out of memory: |out of memory: Kill| kernel: "
-)
 # torch's own stems, and what people rename them to: the rank is the last number before any suffix.
 _NAMED_RANK = re.compile(r"(?:rank|dump|trace)[_.\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
 _OF_RANK = re.compile(r"(?<![A-Za-z])rank[_.\-]?(\d{1,7})(?!\d)", re.IGNORECASE)
@@ -46,16 +44,14 @@ def _is_text(head: bytes) -> bool:
     return strange * 20 <= len(head)
 
 
-def _is_kernel_log(head: bytes, name: str) -> bool:
-    return _KERNEL_LINE.search(head) is not None
-
-
 # In this order: a stack in a log is a stack only where the file begins with it; any other text may be a log.
 _TEXTS: tuple[tuple[Kind, Callable[[bytes, str], bool]], ...] = (
     (Kind.USER_CODE, lambda head, name: name.endswith(".py")),
     (Kind.RAS, lambda head, name: is_ras(head)),
     (Kind.STACKS, lambda head, name: is_stacks(head)),
-    (Kind.KERNEL_LOG, _is_kernel_log),
+    (Kind.GPU, lambda head, name: is_gpu(head)),
+    (Kind.NIC, lambda head, name: is_nic(head)),
+    (Kind.KERNEL_LOG, lambda head, name: is_kernel_log(head)),
     (Kind.RANK_LOG, lambda head, name: True),
 )
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ncclprobe.model.folding import fold_short, name_ranks
-from ncclprobe.model.report import Cause, CodeLocation, Confidence, Report, Verdict
+from ncclprobe.model.report import Cause, CodeLocation, Confidence, Moment, Report, Verdict
 from ncclprobe.report.renderer import Renderer
 from ncclprobe.report.wait_lines import WaitLine, fold_waits
 
@@ -25,6 +25,8 @@ _MAX_CLASSES_BESIDE_WAITS = 3
 _MAX_WAITS = 5
 _MAX_HOSTS = 4
 _MAX_GAPS = 5
+_MAX_MOMENTS = 6
+_MAX_GPUS = 3
 _MAX_CITATIONS = 3
 _MAX_FOLDED = 60
 _STYLES = {Confidence.CERTAIN: "bold red", Confidence.PROBABLE: "bold yellow", Confidence.POSSIBLE: "bold cyan"}
@@ -60,6 +62,8 @@ def _sections(report: Report) -> Iterator[RenderableType]:
     waits = fold_waits(report)
     # A single line would only repeat what stands at the top.
     yield from _waits(waits) if len(waits) > 1 else ()
+    yield from _timeline(report)
+    yield from _gpus(report)
     yield from _ranks(report, _MAX_CLASSES_BESIDE_WAITS if len(waits) > 1 else _MAX_CLASSES)
     yield from _gaps(report)
 
@@ -185,6 +189,41 @@ def _ranks(report: Report, at_most: int) -> Iterator[RenderableType]:
     if len(ordered) > at_most:
         rest = sum(len(ranks) for _, ranks in ordered[at_most:])
         yield Padding(_text(f"and {rest} more ranks in {len(ordered) - at_most} other places", "dim"), (0, 0, 0, 2))
+
+
+def _timeline(report: Report) -> Iterator[RenderableType]:
+    """Only where more than one thing happened: a single moment explains nothing."""
+    if len(report.timeline) < 2:
+        return
+    yield _heading("Timeline")
+    for moment in report.timeline[:_MAX_MOMENTS]:
+        yield Padding(_text(f"{moment.when}  {_who(moment)}{moment.says}"), (0, 0, 0, 2), expand=False)
+    if len(report.timeline) > _MAX_MOMENTS:
+        more = len(report.timeline) - _MAX_MOMENTS
+        yield Padding(_text(f"and {more} more moments: see --format json", "dim"), (0, 0, 0, 2), expand=False)
+
+
+def _who(moment: Moment) -> str:
+    ranks = f"rank{'' if moment.ranks.isdigit() else 's'} {_shortened(moment.ranks)}" if moment.ranks else ""
+    words = " on ".join(filter(None, (ranks, moment.host)))
+    return f"{words}: " if words else ""
+
+
+def _gpus(report: Report) -> Iterator[RenderableType]:
+    """How many spin, in one line, and each that does something else."""
+    spinning = [gpu for gpu in report.gpus if gpu.state == "spinning"]
+    others = [gpu for gpu in report.gpus if gpu.state in ("idle", "busy", "lost")]
+    if not spinning and not any(gpu.state == "lost" for gpu in others):
+        return
+    yield _heading("GPUs")
+    if spinning:
+        count = f"{len(spinning)} GPU{'s spin' if len(spinning) > 1 else ' spins'}"
+        text = f"{count} in a collective, which shows as use but is waiting: {spinning[0].says}"
+        yield Padding(_text(text), (0, 0, 0, 2), expand=False)
+    for gpu in others[:_MAX_GPUS]:
+        who = f"rank {gpu.rank}" if gpu.rank is not None else gpu.device
+        where = f" on {gpu.host}" if gpu.host else ""
+        yield Padding(_text(f"{who}{where}: {gpu.state}: {gpu.says}"), (0, 0, 0, 2), expand=False)
 
 
 def _gaps(report: Report) -> Iterator[RenderableType]:

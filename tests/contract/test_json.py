@@ -8,7 +8,9 @@ from ncclprobe.model.report import Cause, Confidence, Report, Status
 from ncclprobe.report.renderer import find_renderers
 from tests.unit.analyze.test_verdict import demo
 
-TOP = {"schema_version", "status", "verdict", "findings", "ranks", "groups", "gaps", "coverage"}
+TOP = {
+    *("schema_version", "status", "verdict", "findings", "ranks", "groups", "gpus", "timeline", "gaps", "coverage"),
+}
 VERDICT = {
     *("cause", "summary", "guilty_ranks", "guilty_hosts", "victims", "confidence", "blocked_on", "where"),
     *("evidence", "against", "next_steps", "fix", "guilty_are"),

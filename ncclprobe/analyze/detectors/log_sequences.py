@@ -213,7 +213,7 @@ def _cite_absent(group: GroupLog, ranks: tuple[int, ...]) -> Iterator[Citation]:
     for rank in ranks[:2]:
         if rank in group.standings:
             standing = group.standings[rank]
-            yield cite_said(standing.said, f"rank {rank} issued {standing.enqueued} calls, one less than the others")
+            yield cite_said(standing.said, f"rank {rank} issued nothing after call {standing.enqueued}")
 
 
 def _cite_waiting(group: GroupLog) -> Iterator[Citation]:

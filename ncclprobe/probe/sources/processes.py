@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from ncclprobe.model.evidence import Gap, Kind
-from ncclprobe.model.job import JobProcess, ProcessLook
+from ncclprobe.model.job import JobProcess, ProcessLook, Role
 from ncclprobe.probe import proc
+from ncclprobe.probe.nccl_library import loaded_nccl
+from ncclprobe.probe.settings import settings_in
 from ncclprobe.probe.source import Context, Disturbance, Found, Source
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -43,7 +45,16 @@ _Look = tuple[str, ProcessLook]
 def _with_looks(process: JobProcess, first: _Look | None, second: _Look | None) -> JobProcess:
     """Without a second look where the pid belongs to another process by now."""
     looks = [look for look in (first, second) if look is not None and first is not None and look[0] == first[0]]
-    return replace(process, looks=tuple(look for _, look in looks))
+    settings = _settings(process.pid) if process.role is Role.RANK and looks else ()
+    return replace(process, looks=tuple(look for _, look in looks), settings=settings)
+
+
+def _settings(pid: int) -> tuple[tuple[str, str], ...]:
+    """Of the environment, and the version of the NCCL that is loaded, as far as we may look."""
+    library = loaded_nccl(pid)
+    version = library.version if library else None
+    nccl = (("nccl", ".".join(map(str, version))),) if version else ()
+    return (*settings_in(proc.environ(pid) or {}), *nccl)
 
 
 def _look(pid: int) -> _Look | None:
