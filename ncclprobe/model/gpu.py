@@ -10,12 +10,14 @@ from dataclasses import dataclass
 class GpuLook:
     """NVML's figures; None where the device reports none. `util_percent`: share of time with a kernel resident.
 
+    `index` is NVML's, None where a file names the device in another way; `uuid` and `name` are then empty or not.
     `bus_id` in lower case with domain: `0000:9b:00.0`. `moved_bytes`: over NVLink and PCIe, since the driver was loaded
-    (compare two looks). `clock_reasons`: names of active throttle reasons. `host` only where a file says it itself.
-    `problem`: why the device could not be read (`GPU is lost`).
+    (compare two looks). `clock_reasons`: names of active throttle reasons, as `nvidia-smi -q` has them (`hw_slowdown`).
+    `host` only where a file says it itself. `time_ns`: the host's own clock, read as if it were UTC where a file names
+    no zone. `problem`: why the device could not be read (`GPU is lost`).
     """
 
-    index: int
+    index: int | None
     uuid: str
     name: str
     util_percent: int | None

@@ -8,7 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OomKill:
-    """The kernel killed a process for memory. `line` counts from 1 in the log; `when` is its own time text."""
+    """The kernel killed a process for memory. `line` counts from 1 in the log; `when` is its own time text.
+
+    `when_ns`: a dated line's time by the host's own clock, in ns since 1970 read as if it were UTC; None for times
+    since boot, unless the log says when that was. `host` only where the line names it. Both are so for all events.
+    """
 
     pid: int
     command: str
@@ -18,6 +22,7 @@ class OomKill:
     when: str
     quote: str
     when_ns: int | None = None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +45,17 @@ class Xid:
     when: str
     quote: str
     when_ns: int | None = None
+    host: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFault:
     """Any other line that can explain a stopped rank.
 
-    `kind`: `hung-task`, `lockup`, `segfault`, `storage` (NFS, Lustre, block device), `link-down`, `link-up`, `port`
-    (cable, module), `pcie-fatal`, `pcie-corrected`, `nvswitch` (SXid), `gpu-lost`. `device`: what it names: a bus id,
-    an interface, a server. `is_fatal`: it can stop a rank for good.
+    `kind`: `hung-task`, `lockup`, `segfault` (any crash of a process), `kernel-bug` (oops, panic), `storage` (NFS,
+    Lustre, block device), `link-down`, `link-up`, `port` (cable, module, adapter), `pcie-fatal`, `pcie-uncorrected`
+    (not fatal), `pcie-corrected`, `nvswitch` (SXid), `gpu-lost`. `device`: what it names: a bus id (as in `Xid`), an
+    interface, a server, a CPU. `is_fatal`: it can stop a rank for good.
     """
 
     kind: str
@@ -60,6 +67,7 @@ class KernelFault:
     when: str
     quote: str
     when_ns: int | None = None
+    host: str | None = None
 
 
 KernelEvent = OomKill | Xid | KernelFault

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class PortLook:
     """`device` and `port` as the kernel names them (`mlx5_0`, 1; `eth0`, None). `rate_gbps` None where unknown.
 
-    `state` in the kernel's words without the number: `ACTIVE`, `DOWN`, `up`. `counters` by their sysfs names.
+    `state` in the kernel's words without the number: `ACTIVE`, `DOWN`, `up`. `counters` by their sysfs names. `bus_id`:
+    the adapter's, as in `GpuLook`.
     """
 
     device: str
@@ -20,3 +21,4 @@ class PortLook:
     rate_gbps: float | None = None
     time_ns: int | None = None
     counters: dict[str, int] = field(default_factory=dict)
+    bus_id: str | None = None

@@ -1,118 +1,106 @@
-"""The kernel's log: processes killed for memory.
+"""The kernel's log: processes killed for memory, errors of GPUs, and what else can stop a rank.
 
-In: text of dmesg in any of its time forms, of `journalctl -k`, of kern.log or syslog, or of /dev/kmsg. Out: `OomKill`s.
-
-Wording (Linux mm/oom_kill.c): to 5.0 the kernel says "Memory cgroup out of memory: Kill process N (x) score S or
-sacrifice child" and then whom it really killed: "Killed process M (y) total-vm:..."; since 5.1 it is one line, "Memory
-cgroup out of memory: Killed process N (x) total-vm:...". The cgroup stands in a line before: "Task in A killed as a
-result of limit of B" to 4.20, "oom-kill:...,task_memcg=A,task=x,pid=N,uid=U" since 5.0, "Tasks in A are going to be
-killed due to memory.oom.group set" where a whole group dies. "oom_reaper: reaped process N (x)" follows since 4.6.
+In: a log in any form that `kernel_lines` reads. Out: `KernelEvent`s in order. What the log repeats is there twice at
+most, the first time and the last.
 """
 
-import io
-import re
 from collections import deque
+from operator import attrgetter
 
 from ncclprobe.model.errors import ParseError
-from ncclprobe.model.kernel import OomKill
+from ncclprobe.model.kernel import KernelEvent, KernelFault, OomKill, Xid
+from ncclprobe.parse import kernel_faults, kernel_oom, xid
+from ncclprobe.parse.kernel_lines import MAX_LINE, KernelLine, lines_with
 from ncclprobe.parse.parsed import Parsed
-from ncclprobe.parse.text import clean
 
 MAX_KILLS = 1_000
-_MAX_LINE = 4_096
-_MAX_QUOTE = 200
-
-# What stands before the kernel's own words. Anything else there means that some other program wrote the line.
-_LINE = re.compile(
-    r"""
-    (?: kern \s* : \s* \w+ \s* : \s+ )?                          # dmesg -x: facility and level
-    (?: <\d{1,3}> )?                                             # dmesg -r: priority
-    (?: \d+ , \d+ , (?P<usec>\d{1,16}) , [^;]{0,64} ; )?         # /dev/kmsg
-    (?P<when>
-        \[ \s* \d+ \. \d+ [^\]]{0,20} \]                         # seconds since boot; dmesg -d adds a difference
-      | \[ \s* (?: \+ \d+ \. \d+ | \w{3} \s? \d{1,2} \s \d\d:\d\d ) \]                             # dmesg -H, -e
-      | \[ \w{3} \s \w{3} \s [ \d]\d \s [\d:]{8} \s \d{4} \]       # dmesg -T
-      | (?: \w{3} \s )? \d{4}-\d\d-\d\d [T\ ] [\d:.,]{8,20} (?: \s \w{1,5} | [+-]\d\d:?\d\d | Z )?   # ISO 8601
-      | \w{3} \s [\ \d]\d \s \d\d:\d\d:\d\d (?: \. \d{1,9} )?        # syslog
-      | \d{9,11} \. \d{1,9}                                      # seconds since 1970
-    )? \s*
-    (?: \S{1,255} \s kernel: \s* )?                              # syslog and the journal: host and program
-    (?: \[ \s* \d+ \. \d+ \] \s* )?                              # the boot clock behind another time
-    (?P<words>
-        (?: Memory\ cgroup\ out\ of\ memory | Out\ of\ memory | Killed\ process | Tasks?\ in | oom-kill: | oom_reaper: )
-        .*
-    )
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_HINT = re.compile(rb"Kill(?:ed)? process|oom-kill:|oom_reaper:|Tasks? in ")
-# A command may hold blanks and parentheses of its own, but 15 characters at most (TASK_COMM_LEN).
-_KILLED = re.compile(
-    r"(?:[^:]{0,80}: )?Killed process (?P<pid>\d{1,9}) \((?P<command>.{0,64})\)(?:,? (?:UID|total-vm)|\s*$)"
-)
-_RSS = re.compile(r"anon-rss:(\d{1,15})kB")
-_DECIDED = re.compile(r"oom-kill:.*?,task_memcg=(?P<cgroup>.*?),task=.*,pid=(?P<pid>\d{1,9}),uid=")
-_GROUP = re.compile(r"Tasks? in (?P<cgroup>.*?) (?:killed as a result of limit of|are going to be killed)")
-_REAPED = re.compile(r"oom_reaper: reaped process (?P<pid>\d{1,9}) \((?P<command>.{0,64})\), ")
+MAX_KINDS = 2_000
+_MAX_WORDS = 20_000
+_NEEDLES = (*kernel_oom.NEEDLES, *xid.NEEDLES, *kernel_faults.NEEDLES)
 
 
-def parse(data: bytes) -> Parsed[OomKill]:
-    """All kills, in the order of the log, of a flood the last; ParseError when the bytes are no text."""
-    if b"\0" in data[:_MAX_LINE]:
+def parse(data: bytes) -> Parsed[KernelEvent]:
+    """All events, of a flood the last of each kind; ParseError when the bytes are no text."""
+    if b"\0" in data[:MAX_LINE]:
         raise ParseError("not a kernel log: it holds binary data")
-    reader = _Reader()
-    count, kept = 0, deque[OomKill](maxlen=MAX_KILLS)
-    for number, raw in enumerate(io.BytesIO(data), start=1):
-        kill = reader.kill_in(number, raw[:_MAX_LINE]) if _HINT.search(raw) else None
+    oom, kills, others = kernel_oom.OomReader(), _Kills(), _Others()
+    for line in lines_with(data, _NEEDLES):
+        kill = oom.kill_in(line)
         if kill is not None:
-            count += 1
-            kept.append(kill)
-    problem = f"it tells of {count} kills; only the last {MAX_KILLS} were looked at"
-    return Parsed(records=tuple(kept), problems=(problem,) if count > MAX_KILLS else ())
+            kills.add(kill)
+        else:
+            others.add(line)
+    events: list[KernelEvent] = [*kills.kept, *others.events()]
+    return Parsed(
+        records=tuple(sorted(events, key=attrgetter("line"))), problems=(*kills.problems(), *others.problems())
+    )
 
 
-class _Reader:
-    """What earlier lines said: the cgroup whose limit was hit, the process chosen, and who is known to be killed."""
+class _Kills:
+    """The last of them."""
 
     def __init__(self) -> None:
-        self.group: str | None = None
-        self.chosen: tuple[int, str] | None = None
-        self.killed: set[int] = set()
+        self.kept: deque[OomKill] = deque(maxlen=MAX_KILLS)
+        self._count = 0
 
-    def kill_in(self, number: int, raw: bytes) -> OomKill | None:
-        """The kill that a line tells of, if it does."""
-        line = _LINE.match(raw.decode("utf-8", "replace"))
-        if line is None:
-            return None
-        words = line["words"]
-        if words.startswith("Out of memory"):  # the host's own memory, not a cgroup's
-            self.group = None
-        killed = _KILLED.match(words)
-        if killed:
-            return self._kill(number, line, killed)
-        reaped = _REAPED.match(words)
-        if reaped and int(reaped["pid"]) not in self.killed:
-            return self._kill(number, line, reaped)
-        self._note(words)
-        return None
+    def add(self, kill: OomKill) -> None:
+        self._count += 1
+        self.kept.append(kill)
 
-    def _note(self, words: str) -> None:
-        if decided := _DECIDED.match(words):
-            self.group, self.chosen = None, (int(decided["pid"]), decided["cgroup"])
-        elif group := _GROUP.match(words):
-            self.group = group["cgroup"]
+    def problems(self) -> tuple[str, ...]:
+        problem = f"it tells of {self._count} kills; only the last {MAX_KILLS} were looked at"
+        return (problem,) if self._count > MAX_KILLS else ()
 
-    def _kill(self, number: int, line: re.Match[str], found: re.Match[str]) -> OomKill:
-        pid, rss = int(found["pid"]), _RSS.search(line["words"])
-        self.killed.add(pid)
-        cgroup = self.chosen[1] if self.chosen and self.chosen[0] == pid else self.group
-        when = f"{int(line['usec']) / 1e6:.6f}" if line["usec"] else (line["when"] or "").strip("[] ")
-        return OomKill(
-            pid=pid,
-            command=clean(found["command"], 64),
-            cgroup=clean(cgroup) if cgroup is not None else None,
-            anon_rss_kb=int(rss[1]) if rss and found.re is _KILLED else None,
-            line=number,
-            when=clean(when),
-            quote=clean(line[0].strip(), _MAX_QUOTE),
-        )
+
+class _Others:
+    """Of the kinds that came up last the first event and the last: a link can report a million corrected errors."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: dict[tuple[object, ...], Xid | KernelFault] = {}
+        self._last: dict[tuple[object, ...], KernelLine] = {}
+        # The kernel repeats itself to the letter: then there is no need to read it again. None: it is no event.
+        self._kinds: dict[tuple[str | None, str], tuple[object, ...] | None] = {}
+
+    def add(self, line: KernelLine) -> None:
+        said = (line.host, line.words)
+        if said in self._kinds and (kind := self._kinds[said]) in self._first:
+            self._last[kind] = line
+        elif said not in self._kinds or self._kinds[said] is not None:
+            self._read(line)
+
+    def events(self) -> list[Xid | KernelFault]:
+        last = (_event_in(line) for line in self._last.values())
+        return [*self._first.values(), *(event for event in last if event is not None)]
+
+    def problems(self) -> tuple[str, ...]:
+        problem = f"it tells of {self._count} kinds of events; only the last {MAX_KINDS} were looked at"
+        return (problem,) if self._count > MAX_KINDS else ()
+
+    def _read(self, line: KernelLine) -> None:
+        event = _event_in(line)
+        kind = _kind(event) if event is not None else None
+        if len(self._kinds) < _MAX_WORDS:
+            self._kinds[line.host, line.words] = kind
+        if event is None or kind is None:
+            return
+        if kind in self._first:
+            self._last[kind] = line
+            return
+        self._count += 1
+        self._first[kind] = event
+        if len(self._first) > MAX_KINDS:
+            oldest = next(iter(self._first))
+            del self._first[oldest]
+            self._last.pop(oldest, None)
+
+
+def _event_in(line: KernelLine) -> Xid | KernelFault | None:
+    return xid.xid_in(line) or xid.sxid_in(line) or kernel_faults.fault_in(line)
+
+
+def _kind(event: Xid | KernelFault) -> tuple[object, ...]:
+    """Events of one kind are repetitions of one another."""
+    if isinstance(event, Xid):
+        return event.host, event.code, event.bus_id, event.pid
+    return event.host, event.kind, event.device, event.pid, event.is_fatal

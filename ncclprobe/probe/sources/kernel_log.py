@@ -1,4 +1,4 @@
-"""The end of the kernel's log, where it says whom it killed for memory.
+"""The end of the kernel's log: whom it killed for memory, and what it says of GPUs, links and storage.
 
 In: dmesg, else the journal, else the log files. Out: the text, at most 1 MiB of it.
 """
@@ -18,6 +18,7 @@ _COMMANDS = (
 )
 _FILES = ("/var/log/kern.log", "/var/log/messages", "/var/log/syslog")
 _LIMIT_BYTES = 1 << 20
+_HEAD_BYTES = 4_096
 _TIMEOUT_S = 6
 
 
@@ -51,12 +52,15 @@ def _run(command: tuple[str, ...]) -> tuple[bytes, str]:
         return b"", f"{command[0]} did not end in {_TIMEOUT_S} s"
     except OSError as failure:
         return b"", f"{command[0]} cannot be run: {failure.strerror}"
+    if done.returncode == 0 and _says_something(done.stdout):
+        return done.stdout, ""
     error = done.stderr.decode("utf-8", "replace").strip()
-    return (
-        (done.stdout, "")
-        if done.returncode == 0
-        else (b"", error.splitlines()[0][:200] if error else f"{command[0]} printed nothing")
-    )
+    return b"", error.splitlines()[0][:200] if error else f"{command[0]} printed nothing"
+
+
+def _says_something(output: bytes) -> bool:
+    """Without a right to read it, the journal prints no error but `-- No entries --`."""
+    return any(line.strip() and not line.startswith(b"-- ") for line in output[:_HEAD_BYTES].splitlines())
 
 
 def _tail(path: Path) -> bytes:

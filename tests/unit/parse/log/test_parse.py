@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ncclprobe.model.errors import ParseError
-from ncclprobe.model.log import GroupProgress, LogEvent, PeerLost, Speaker, StoreWait, WorkTimeout
+from ncclprobe.model.log import Aborted, GroupProgress, LogEvent, PeerLost, Speaker, StoreWait, WorkTimeout
 from ncclprobe.parse.log import stream
 from ncclprobe.parse.log.parse import find_families, parse
 
@@ -167,3 +167,15 @@ def test_every_family_says_what_it_looks_for() -> None:
         for word in (*module.NEEDLES, *module.BLOCK_NEEDLES):
             assert len(word) >= 4, (module.__name__, word)
             assert "\n" not in (word if isinstance(word, str) else word.decode())
+
+
+def test_what_a_process_says_without_its_rank_is_still_of_its_rank() -> None:
+    label = "(WorkerDict pid=71, ip=10.0.0.1) "
+    log = lines(label + JOB[4], label + "NCCL communicator was aborted before it ended")
+    assert told(log, Aborted) == [(2, Aborted())]
+    assert [(one.rank, one.lines) for one in speakers(log)] == [(2, 2)]
+
+
+def test_claims_of_lines_long_ago() -> None:
+    log = lines("3: NCCL communicator was aborted", *["0: step"] * 10_000)
+    assert told(log, Aborted) == [(3, Aborted())]

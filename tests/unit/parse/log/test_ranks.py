@@ -71,3 +71,19 @@ def test_pipeline_stages() -> None:
 def test_other_axes_are_not_understood() -> None:
     assert ranks("(EngineCore_DP0 pid=3) x") == [None]
     assert server("CP0 TP0", "CP1 TP0") == [None, None]
+
+
+def test_a_process_is_known_by_torchs_lines() -> None:
+    prefixes, claims = Prefixes(Layout), Claims()
+    texts = [
+        "(W pid=4, ip=n1) [rank6]:[E901 05:20:03.01 a.cpp:1] x",
+        "(W pid=5, ip=n1) [rank7] x",
+        "(W pid=5, ip=n1) [rank8] x",
+    ]
+    for text in texts:
+        for said in prefixes.read(1, text):
+            claims.see(said)
+    assert claims.process_rank("n1", 4) == 6
+    assert claims.process_rank("n1", 5) is None
+    assert claims.process_rank("n2", 4) is None
+    assert claims.process_rank("n1", None) is None

@@ -42,6 +42,17 @@ def test_a_file_when_dmesg_is_not_permitted(tmp_path: Path) -> None:
     assert found.data == b"from the file"
 
 
+@pytest.mark.parametrize("output", ["", "-- No entries --", "-- Logs begin at Mon, end at Tue. --"])
+def test_what_prints_nothing_is_passed_over(tmp_path: Path, output: str) -> None:
+    put(tmp_path / "dmesg", f"echo '{output}'")
+    (tmp_path / "kern.log").write_text("from the file")
+    (found,), _ = collect(SOURCE, context())
+    assert found.data == b"from the file"
+    (tmp_path / "kern.log").unlink()
+    _, (gap,) = collect(SOURCE, context())
+    assert gap.why == f"{tmp_path}/dmesg printed nothing"
+
+
 def test_nothing_may_be_read(tmp_path: Path) -> None:
     put(tmp_path / "dmesg", "printf 'dmesg: read kernel buffer failed: Operation not permitted\nmore' >&2; exit 1")
     found, (gap,) = collect(SOURCE, context())

@@ -48,6 +48,22 @@ def test_ranks_at_two_looks_children_at_the_first(tools: Path) -> None:
     assert first.pause_s == 0
 
 
+def test_c_frames_of_the_odd_one_out_and_of_one_of_the_others(tools: Path) -> None:
+    code = [IN_FUNCTION.format(name=name) for name in ("reduce", "reduce", "load", "reduce")]
+    options = Options(interval_s=0.1, native_stacks=True)
+    with running(code[0]) as a, running(code[1]) as b, running(code[2]) as odd, running(code[3]) as c:
+        ranks = [process(pid, rank) for rank, pid in enumerate((a, b, odd, c))]
+        found, gaps = collect(SOURCE, context(*ranks, tools=tools, options=options))
+    assert not gaps
+    closer = {item.rank: item for item in found if item.look == 3}
+    assert sorted(closer) == [0, 2]  # type: ignore[type-var]
+    (dump,) = stacks.parse(closer[2].data).records
+    assert dump.main
+    assert dump.main.stack[0].is_native
+    assert any(frame.function == "load" for frame in dump.main.stack)
+    assert all(item.pause_s == 0 for item in found if item.look != 3)
+
+
 def test_the_looks_are_an_interval_apart(tools: Path) -> None:
     with running() as pid:
         found, _ = collect(SOURCE, context(process(pid), tools=tools, options=Options(interval_s=0.7)))
