@@ -3,6 +3,7 @@
 In: calls such as `"all_reduce:8"` per rank. Out: the model's own types, without parsing.
 """
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -74,6 +75,15 @@ def _recording(rows: Iterable[tuple[ProcessGroup, str, int, bool, tuple[Frame, .
     return replace(
         columns, groups=tuple(groups), signatures=tuple(signatures), stacks=tuple(stacks), backends=("nccl",)
     )
+
+
+def without_rows(made: Recording, *rows: int) -> Recording:
+    """A damaged dump: these entries could not be read."""
+    kept = [row for row in range(len(made)) if row not in rows]
+    columns = ("group_of", "signature_of", "stack_of", "seq", "created_ns", "timeout_ms")
+    arrays = {name: array(getattr(made, name).typecode, (getattr(made, name)[row] for row in kept)) for name in columns}
+    flags = {name: bytearray(getattr(made, name)[row] for row in kept) for name in ("is_completed", "is_p2p")}
+    return replace(made, is_whole=False, **arrays, **flags)
 
 
 def dumps(recordings: Mapping[int, Recording], host: str = "node1") -> tuple[Sourced[Recording], ...]:

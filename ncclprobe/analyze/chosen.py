@@ -1,11 +1,12 @@
 """Which of the dumps speak of this job, and of now.
 
-In: all recordings. Out: those to analyse, and a gap for each that was left out: dumps of another job that lie among
-them, and older dumps of a rank that has a newer one.
+In: all recordings. Out: a `Choice`: those to analyse, those of an earlier look at the same ranks, and a gap for each
+that was left out: dumps of another job that lie among them, and older dumps of a rank that has a newer one.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from ncclprobe.analyze.frontier import GroupKey
 from ncclprobe.model.collectives import Recording
@@ -15,12 +16,24 @@ from ncclprobe.model.records import Sourced
 Dumps = tuple[Sourced[Recording], ...]
 
 
-def choose(recordings: Iterable[Sourced[Recording]]) -> tuple[Dumps, tuple[Gap, ...]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """`dumps` speak of now, `earlier` of the same ranks at an earlier look, `gaps` of those that were left out."""
+
+    dumps: Dumps
+    earlier: Dumps
+    gaps: tuple[Gap, ...]
+
+
+def choose(recordings: Iterable[Sourced[Recording]]) -> Choice:
     """The same for any order of files."""
     ordered = tuple(sorted(recordings, key=lambda sourced: sourced.artifact.path))
     of_job, foreign = _of_one_job(ordered)
     newest, older = _newest(of_job)
-    return newest, (*(_foreign_gap(sourced) for sourced in foreign), *(_older_gap(sourced) for sourced in older))
+    looks = {sourced.artifact.rank: sourced.artifact.look or 0 for sourced in newest}
+    earlier = tuple(sourced for sourced in older if 0 < (sourced.artifact.look or 0) < looks[sourced.artifact.rank])
+    gaps = *map(_foreign_gap, foreign), *map(_older_gap, _without(older, earlier))
+    return Choice(dumps=newest, earlier=earlier, gaps=gaps)
 
 
 def _of_one_job(dumps: Dumps) -> tuple[Dumps, Dumps]:
@@ -64,9 +77,10 @@ def _keys(sourced: Sourced[Recording]) -> list[tuple[int, GroupKey]]:
     return [(rank, (group.name, group.ranks)) for group in sourced.record.groups]
 
 
-def _moment(sourced: Sourced[Recording]) -> tuple[int, int]:
-    """When it was read, if that is known; and its newest call, for loose files."""
-    return sourced.artifact.end_ns or 0, max(sourced.record.created_ns, default=0)
+def _moment(sourced: Sourced[Recording]) -> tuple[int, int, int]:
+    """When it was read, if that is known; which look that was; and its newest call, for loose files."""
+    artifact = sourced.artifact
+    return artifact.end_ns or 0, artifact.look or 0, max(sourced.record.created_ns, default=0)
 
 
 def _foreign_gap(sourced: Sourced[Recording]) -> Gap:

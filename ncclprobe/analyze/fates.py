@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ncclprobe.analyze.logs import Logs, Said, is_before, moment
 from ncclprobe.model.log import (
     Aborted,
+    Activity,
     Died,
     Failure,
     PeerLost,
@@ -50,11 +51,21 @@ def find_fates(logs: Logs) -> tuple[Fate, ...]:
 def _fate(logs: Logs, rank: int) -> Fate | None:
     own = [said for said in logs.of_rank(rank, Raised, Died) if not _is_echo(said)]
     echoes = logs.of_rank(rank, *_ECHOES) + [said for said in logs.of_rank(rank, Raised, Died) if _is_echo(said)]
-    first = [said for said in own if not any(is_before(echo, said) for echo in echoes)]
+    went_on = [said for said in logs.of_rank(rank, Activity) if _is_training(said)]
+    first = [
+        said
+        for said in own
+        if not any(is_before(echo, said) for echo in echoes) and not any(is_before(said, later) for later in went_on)
+    ]
     told = sorted(first, key=lambda said: (not isinstance(said.record.what, Raised), moment(said)))
     if not told or _was_aborted(logs, told[0]):
         return None
     return Fate(rank=rank, said=told[0], also=tuple(told[1:]))
+
+
+def _is_training(said: Said) -> bool:
+    """A step after an exception: the program has handled it."""
+    return isinstance(said.record.what, Activity) and said.record.what.phase == "training"
 
 
 def _is_echo(said: Said) -> bool:

@@ -15,10 +15,41 @@ from typing import TypeVar
 
 from ncclprobe.analyze.communicators import ranks_by_process
 from ncclprobe.model.evidence import Citation
-from ncclprobe.model.log import CommEvent, LogEvent, Setting, Speaker, WorldSize
+from ncclprobe.model.job import Role
+from ncclprobe.model.log import (
+    Aborted,
+    BarrierMissing,
+    CommEvent,
+    DesyncReport,
+    Died,
+    DumpSignal,
+    DumpWritten,
+    Fingerprint,
+    GilStuck,
+    GroupProgress,
+    Left,
+    LogEvent,
+    PeerLost,
+    Raised,
+    RemoteError,
+    Setting,
+    Speaker,
+    StoppedByLauncher,
+    StoreTimeout,
+    StoreUnreachable,
+    StoreWait,
+    WatchdogStuck,
+    WorkTimeout,
+    WorldSize,
+)
 from ncclprobe.model.records import Evidence, Sourced
 
 Said = Sourced[LogEvent]
+_OF_AN_END = (
+    *(Aborted, BarrierMissing, DesyncReport, Died, DumpSignal, DumpWritten, Fingerprint, GilStuck, GroupProgress, Left),
+    *(PeerLost, Raised, RemoteError, StoppedByLauncher, StoreTimeout, StoreUnreachable, StoreWait, WatchdogStuck),
+    WorkTimeout,
+)
 Fact = TypeVar("Fact")
 Process = tuple[str, int]
 _YEAR_NS = 31_556_952 * 1_000_000_000  # the mean Gregorian year
@@ -90,7 +121,8 @@ def join_logs(evidence: Evidence) -> Logs:
     """The same for any order of files."""
     events = _with_hosts(evidence)
     rank_of = _processes(events, evidence)
-    said = [_with_rank(event, rank_of) for event in events]
+    alive = _alive(evidence)
+    said = [event for event in (_with_rank(event, rank_of) for event in events) if not _is_past(event, alive)]
     by_fact: dict[type, list[Said]] = defaultdict(list)
     by_rank: dict[tuple[type, int], list[Said]] = defaultdict(list)
     for event in sorted(_with_years(said), key=moment):
@@ -148,9 +180,24 @@ def _processes(events: list[Said], evidence: Evidence) -> dict[Process, int]:
     comms = ranks_by_process([said.record for said in events if isinstance(said.record.what, CommEvent)])
     found.update(comms)
     for process in evidence.processes:
+        record, host = process.record, process.artifact.host
+        if record.rank is not None and record.inner_pid is not None:
+            found.setdefault((host, record.inner_pid), record.rank)
+    for process in evidence.processes:
         if process.record.rank is not None:
             found[process.artifact.host, process.record.pid] = process.record.rank
     return found
+
+
+def _alive(evidence: Evidence) -> frozenset[int]:
+    """Ranks whose process was looked at."""
+    seen = (process.record for process in evidence.processes)
+    return frozenset(p.rank for p in seen if p.role is Role.RANK and p.rank is not None and p.looks)
+
+
+def _is_past(said: Said, alive: frozenset[int]) -> bool:
+    """A rank that lives has survived what its log tells of an end or a hang: that was another one, or was handled."""
+    return said.record.rank in alive and isinstance(said.record.what, _OF_AN_END)
 
 
 def _with_rank(said: Said, rank_of: dict[Process, int]) -> Said:

@@ -10,11 +10,13 @@ Edges go from a rank to each call of its head, and from a call to the ranks that
 Calls are nodes of their own, so that edges stay linear in ranks.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
+from ncclprobe.analyze.counters import Damaged
 from ncclprobe.analyze.frontier import Frontier, GroupKey
 from ncclprobe.analyze.heads import CallKey, Head
 from ncclprobe.analyze.timeline import GroupTimeline, Track
@@ -22,6 +24,8 @@ from ncclprobe.model.report import BlockedOn
 
 # In these a rank may rightly be done before the others: the root of a broadcast has sent, a rank of a reduce has given.
 _ROOTED = frozenset({"broadcast", "reduce", "gather", "scatter", "_broadcast_oop", "_reduce_oop"})
+
+_NOTHING_DAMAGED = Damaged()
 
 
 class Reason(str, Enum):
@@ -51,8 +55,8 @@ class Root:
 class Waits:
     """`stalled`: calls all members issued and nobody holds up. `unheard`: members of their groups without a dump.
 
-    Members whose recorder does not tell what they wait in are unheard too. `has_moved`: the dumps are not of one
-    moment, so they cannot show who waits for whom.
+    Members whose recorder does not tell what they wait in, or whose dump is damaged, are unheard too. `has_moved`: the
+    dumps are not of one moment, so they cannot show who waits for whom. `holders`: by call, the ranks that hold it up.
     """
 
     heads: dict[int, Head]
@@ -60,10 +64,12 @@ class Waits:
     stalled: tuple[CallKey, ...]
     unheard: tuple[int, ...]
     has_moved: bool = False
+    holders: dict[CallKey, tuple[int, ...]] = field(default_factory=dict)
 
     def waiter(self, root: Root) -> Head:
         """The lowest rank outside the root that waits for it (inside, for a cycle), and what it waits in."""
-        waiting = [head for head in self.heads.values() if set(head.keys) & set(root.keys)]
+        keys = set(root.keys)
+        waiting = [head for head in self.heads.values() if not keys.isdisjoint(head.keys)]
         return next((head for head in waiting if head.rank not in root.ranks), waiting[0])
 
     def blocked_on(self, root: Root) -> BlockedOn:
@@ -83,15 +89,19 @@ def find_waits(
     frontiers: dict[GroupKey, dict[int, Frontier]],
     dumped: frozenset[int],
     doubtful: frozenset[int] = frozenset(),
+    *,
+    damaged: Damaged = _NOTHING_DAMAGED,
+    was_moving: bool = False,
 ) -> Waits:
     """`dumped`: ranks whose recorder was read; `doubtful`: those of them whose head may not be what they wait in.
 
-    Roots are in order of their lowest rank.
+    `damaged`: those whose dumps do not show all; `was_moving`: calls were still issued when the dumps were taken. Roots
+    are in order of their lowest rank.
     """
-    progress = _progress(timelines, frontiers)
-    if _has_moved(timelines, progress):
+    progress = _progress(timelines, frontiers, damaged)
+    if _has_moved(timelines, progress) or (was_moving and _has_counted_on(timelines, progress)):
         return Waits(heads=heads, roots=(), stalled=(), unheard=(), has_moved=True)
-    graph = _Graph(heads, progress, dumped)
+    graph = _Graph(heads, progress, dumped, damaged)
     roots: list[Root] = []
     for component in _components(graph.edges):
         ranks = tuple(sorted(node for node in component if isinstance(node, int)))
@@ -99,15 +109,22 @@ def find_waits(
         if ranks and all(target in members for node in component for target in graph.edges.get(node, ())):
             roots += graph.root_of(ranks, is_cycle=len(component) > 1)
     stalled = tuple(sorted(key for key in graph.holders if not graph.holders[key]))
-    unheard = {rank for key in graph.holders for rank in key.members} - dumped
-    return Waits(heads=heads, roots=_joined(roots), stalled=stalled, unheard=tuple(sorted(unheard | doubtful)))
+    concerned = {rank for key in graph.holders for rank in key.members}
+    unheard = (concerned - dumped) | (concerned & damaged.ranks)
+    return Waits(
+        heads=heads,
+        roots=_joined(roots),
+        stalled=stalled,
+        unheard=tuple(sorted(unheard | doubtful)),
+        holders=graph.holders,
+    )
 
 
 _Progress = dict[GroupKey, dict[int, Frontier]]
 
 
-def _progress(timelines: tuple[GroupTimeline, ...], frontiers: _Progress) -> _Progress:
-    """Counters and entries together: whichever has seen more."""
+def _progress(timelines: tuple[GroupTimeline, ...], frontiers: _Progress, damaged: Damaged) -> _Progress:
+    """Counters and entries together: whichever has seen more. Damaged entries do not tell what was issued last."""
     merged: _Progress = defaultdict(dict)
     for key, of_rank in frontiers.items():
         merged[key].update(of_rank)
@@ -115,8 +132,10 @@ def _progress(timelines: tuple[GroupTimeline, ...], frontiers: _Progress) -> _Pr
         key = (timeline.group.name, timeline.group.ranks)
         for rank, track in timeline.tracks.items():
             known = merged[key].get(rank, Frontier(issued=None, ended=None))
+            is_last_known = rank not in damaged.ranks or known.issued is not None
             merged[key][rank] = Frontier(
-                issued=_later(known.issued, track.last_seq), ended=_later(known.ended, track.last_completed)
+                issued=_later(known.issued, track.last_seq) if is_last_known else None,
+                ended=_later(known.ended, track.last_completed),
             )
     return merged
 
@@ -130,6 +149,26 @@ def _has_moved(timelines: tuple[GroupTimeline, ...], progress: _Progress) -> boo
         if issued and ended > min(issued):
             return True
     return False
+
+
+def _has_counted_on(timelines: tuple[GroupTimeline, ...], progress: _Progress) -> bool:
+    """The same by counters alone, which do not tell what was called: unless a call in between may end before."""
+    entries = {(timeline.group.name, timeline.group.ranks): timeline for timeline in timelines}
+    for key, of_rank in progress.items():
+        issued = min((f.issued for f in of_rank.values() if f.issued is not None), default=None)
+        ended = max((f.ended for f in of_rank.values() if f.ended is not None), default=-1)
+        if issued is not None and ended > issued:
+            tracks = entries[key].tracks.values() if key in entries else ()
+            if not any(_has_rooted(track, issued + 1, ended) for track in tracks):
+                return True
+    return False
+
+
+def _has_rooted(track: Track, first: int, last: int) -> bool:
+    """Whether one of those calls, as far as this rank still holds them, ends on some ranks before others come."""
+    rows = track.rows[bisect_left(track.seqs, first) : bisect_left(track.seqs, last + 1)]
+    recording = track.recording
+    return any(recording.signatures[recording.signature_of[row]].op in _ROOTED for row in rows)
 
 
 def _last_joint(track: Track) -> int:
@@ -148,17 +187,23 @@ def _later(one: int | None, other: int | None) -> int | None:
 class _Graph:
     """Ranks and calls, and who holds up which call."""
 
-    def __init__(self, heads: dict[int, Head], progress: _Progress, dumped: frozenset[int]) -> None:
+    def __init__(self, heads: dict[int, Head], progress: _Progress, dumped: frozenset[int], damaged: Damaged) -> None:
         self.heads = heads
         self.progress = progress
         self.dumped = dumped
+        self.damaged = damaged
         self.waiters: dict[CallKey, list[int]] = defaultdict(list)
         for rank, head in heads.items():
             for key in head.keys:
                 self.waiters[key].append(rank)
-        self.furthest = {key: self._furthest(key) for key in {(k.group, k.members) for k in self.waiters}}
+        groups = {*progress, *((key.group, key.members) for key in self.waiters)}
+        self.furthest = {group: self._furthest(group) for group in groups}
         self.holders = {key: tuple(self._holders(key)) for key in self.waiters}
         self.holders.update({key: self._held_by_batch(key) for key in self.waiters if not self.holders[key]})
+        self.held: dict[int, list[CallKey]] = defaultdict(list)
+        for key, ranks in self.holders.items():
+            for rank in ranks:
+                self.held[rank].append(key)
         self.edges: dict[object, tuple[object, ...]] = {key: ranks for key, ranks in self.holders.items()}  # noqa: C416
         for rank, head in heads.items():
             self.edges[rank] = () if self._is_stalled(rank) else head.keys
@@ -171,7 +216,8 @@ class _Graph:
         if key.is_p2p:
             return [end for end in key.ends if self._is_elsewhere(end, key)]
         absent = [rank for rank in self._members(key) if self._is_absent(rank, key)]
-        stalled = [rank for rank in self._members(key) if rank not in absent and self._lags(rank, key)]
+        present = set(self._members(key)).difference(absent)
+        stalled = [rank for rank in self._members(key) if rank in present and self._lags(rank, key)]
         return absent + stalled or [rank for rank in self._members(key) if self._is_elsewhere(rank, key)]
 
     def _held_by_batch(self, key: CallKey) -> tuple[int, ...]:
@@ -187,9 +233,11 @@ class _Graph:
 
     def _is_absent(self, rank: int, key: CallKey) -> bool:
         """A rank whose recorder was read and holds no such call; one that was not read may be anywhere."""
+        if rank in self.damaged.hidden:
+            return False
         frontier = self.progress.get((key.group, key.members), {}).get(rank)
         if frontier is None or frontier.issued is None:
-            return rank in self.dumped and rank not in self.waiters[key]
+            return rank in self.dumped and rank not in self.damaged.ranks and rank not in self.waiters[key]
         return frontier.issued < key.seq
 
     def _lags(self, rank: int, key: CallKey) -> bool:
@@ -206,7 +254,7 @@ class _Graph:
     def _is_elsewhere(self, rank: int, key: CallKey) -> bool:
         head = self.heads.get(rank)
         if head is None:
-            return key.is_p2p and rank in self.dumped
+            return key.is_p2p and rank in self.dumped and rank not in self.damaged.hidden
         return key not in head.keys and not self._has_ended(rank, key)
 
     def _has_ended(self, rank: int, key: CallKey) -> bool:
@@ -216,18 +264,19 @@ class _Graph:
 
     def root_of(self, ranks: tuple[int, ...], *, is_cycle: bool) -> Iterator[Root]:
         """The root these ranks are, if anybody waits for them."""
-        keys = tuple(sorted(key for key, held_by in self.holders.items() if set(held_by) & set(ranks)))
-        others = {rank for key in keys for rank in self.waiters[key]} - set(ranks)
+        keys = tuple(sorted({key for rank in ranks for key in self.held.get(rank, ())}))
+        members = set(ranks)
+        has_others = any(rank not in members for key in keys for rank in self.waiters[key])
         if is_cycle:
             yield Root(ranks=ranks, reason=Reason.CYCLE, keys=keys)
-        elif others:
+        elif has_others:
             is_stalled = all(rank in self.heads and self._is_stalled(rank) for rank in ranks)
             reason = Reason.STALLED if is_stalled else Reason.ABSENT
             yield Root(ranks=ranks, reason=reason, keys=keys, lag=max(map(self._lag, ranks)) if is_stalled else 0)
 
     def _lag(self, rank: int) -> int:
         groups = ((key, of_rank[rank].ended) for key, of_rank in self.progress.items() if rank in of_rank)
-        return max((self._furthest(key) - ended for key, ended in groups if ended is not None), default=0)
+        return max((self.furthest[key] - ended for key, ended in groups if ended is not None), default=0)
 
 
 def _groups(head: Head) -> set[GroupKey]:

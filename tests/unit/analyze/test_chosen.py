@@ -19,15 +19,15 @@ def twice() -> tuple:  # type: ignore[type-arg]
 def test_of_two_dumps_of_a_rank_the_newer_counts() -> None:
     old, new = twice()
     for given in ((old, new), (new, old)):
-        kept, gaps = choose(given)
-        assert kept == (new,)
-        assert [(gap.who, gap.what) for gap in gaps] == [("rank 0", "a/rank0.file.dump was left out")]
+        choice = choose(given)
+        assert (choice.dumps, choice.earlier) == ((new,), ())
+        assert [(gap.who, gap.what) for gap in choice.gaps] == [("rank 0", "a/rank0.file.dump was left out")]
 
 
 def test_recorders_of_other_groups_do_not_rival() -> None:
     (nccl,) = dumps({0: NEW})
     (gloo,) = dumps({0: mixed(("7", (0, 1), "all_reduce", 1))}, host="other")
-    assert choose((nccl, gloo))[0] == (nccl, gloo)
+    assert choose((nccl, gloo)).dumps == (nccl, gloo)
 
 
 def test_of_two_jobs_the_one_with_more_dumps_is_meant() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncclprobe.analyze.departures import continuations, departure_of, keeps_path
+from ncclprobe.analyze.departures import Course, course_of
 from ncclprobe.analyze.heads import find_heads
 from ncclprobe.model.report import Cause
 from tests.evidence import dumps, recording
@@ -18,17 +18,10 @@ LOGGED = [*STEP, "log:6"]
 def test_the_next_call_is_the_one_that_came_next_before(last: list[str], cause: Cause | None) -> None:
     made = recording(STEP * 3 + LOGGED + STEP * 3 + last)
     head = find_heads(dumps({0: made}))[0]
-    assert departure_of(head, made) is cause
-    assert keeps_path(head, made) is (cause is None)
+    assert course_of(head, made) == Course(is_kept=cause is None, departure=cause)
 
 
 def test_a_past_too_short_tells_nothing() -> None:
     made = recording(["a", "b", "c"])
     head = find_heads(dumps({0: made}))[0]
-    assert departure_of(head, made) is None
-    assert not keeps_path(head, made)
-
-
-def test_the_longest_run_that_came_twice_decides() -> None:
-    assert continuations([1, 2, 3, 4, 5] * 3)[0][:2] == [1, 2]
-    assert continuations([]) == []
+    assert course_of(head, made) == Course()

@@ -113,6 +113,15 @@ def test_the_host_that_a_file_names_counts_more_than_where_the_file_is_from() ->
     assert (artifact.host, found.host) == ("node1", "node9")
 
 
+def test_of_a_file_written_for_hours_only_the_end_counts() -> None:
+    before = [look(0, time_ns=second * SECOND, **BUSY) for second in range(0, 3_000, 10)]
+    after = [look(0, time_ns=second * SECOND, **SPINNING) for second in range(3_050, 3_120, 10)]
+    (found,) = find_devices([*before, *after])
+    assert (found.state, len(found.looks)) == (GpuState.SPINNING, 7)
+    untimed = [look(0, **BUSY)] * 20 + [look(0, **SPINNING)] * 10
+    assert find_devices(untimed)[0].state is GpuState.SPINNING
+
+
 def devices(*figures: dict[str, Any]) -> tuple[GpuDevice, ...]:
     return find_devices(look(index, **those) for index, those in enumerate(figures))
 

@@ -1,13 +1,16 @@
 """Who waits for whom, and who waits for nobody."""
 
+from array import array
 from collections.abc import Mapping
+from dataclasses import replace
 
-from ncclprobe.analyze.frontier import find_frontiers
+from ncclprobe.analyze.counters import find_damaged, trust
+from ncclprobe.analyze.frontier import Frontier, find_frontiers
 from ncclprobe.analyze.heads import find_heads
 from ncclprobe.analyze.timeline import build_timelines
 from ncclprobe.analyze.waits import Reason, Waits, find_waits
-from ncclprobe.model.collectives import Recording
-from tests.evidence import dumps, mixed, recording
+from ncclprobe.model.collectives import GroupStatus, Recording
+from tests.evidence import dumps, mixed, recording, without_rows
 
 
 def waits_of(recordings: Mapping[int, Recording]) -> Waits:
@@ -109,3 +112,87 @@ def test_all_parts_of_a_batch_must_be_served() -> None:
         }
     )
     assert [(root.ranks, root.reason) for root in waits.roots] == [((2,), Reason.ABSENT)]
+
+
+def of_damaged(recordings: Mapping[int, Recording]) -> Waits:
+    made = dumps(recordings)
+    heads, frontiers = find_heads(made), trust(find_frontiers(made))
+    damaged = find_damaged(made, heads, frontiers)
+    return find_waits(heads, build_timelines(made, 4), frontiers, frozenset(recordings), damaged=damaged)
+
+
+WAITING = recording(["a"] * 5, ranks=range(3))
+CUT = without_rows(recording(["a"] * 5, completed=5, ranks=range(3)), 4)
+
+
+def counted(made: Recording, issued: int, ended: int) -> Recording:
+    """With the recorder's own counters, which damage to entries leaves alone."""
+    status = GroupStatus(last_enqueued=issued, last_started=None, last_completed=ended)
+    return replace(made, statuses={"0": status}, group_of_id={"0": 0})
+
+
+def test_a_call_that_a_damaged_dump_lacks_may_have_been_made() -> None:
+    waits = of_damaged({0: WAITING, 1: WAITING, 2: CUT})
+    assert (waits.roots, waits.unheard) == ((), (2,))
+
+
+def test_the_same_call_missing_from_a_whole_dump_makes_a_root() -> None:
+    waits = of_damaged({0: WAITING, 1: WAITING, 2: replace(CUT, is_whole=True)})
+    assert [(root.ranks, root.reason) for root in waits.roots] == [((2,), Reason.ABSENT)]
+
+
+def test_an_empty_damaged_dump_is_no_root() -> None:
+    waits = of_damaged({0: WAITING, 1: WAITING, 2: replace(recording([], ranks=range(3)), is_whole=False)})
+    assert (waits.roots, waits.unheard) == ((), (2,))
+
+
+def test_counters_of_a_damaged_dump_still_tell_that_a_rank_has_not_come() -> None:
+    waits = of_damaged({0: WAITING, 1: WAITING, 2: counted(CUT, issued=4, ended=4)})
+    assert [root.ranks for root in waits.roots] == [(2,)]
+    assert waits.unheard == (2,)
+
+
+def test_a_damaged_rank_whose_counters_say_that_it_waits_somewhere_is_no_root() -> None:
+    other = mixed(("b", (2, 3), "all_reduce", 7))
+    busy = replace(
+        other,
+        is_whole=False,
+        groups=(*WAITING.groups, *other.groups),
+        group_of=array("H", [1]),
+        is_completed=bytearray([1]),
+        statuses={
+            "0": GroupStatus(last_enqueued=4, last_started=None, last_completed=4),
+            "1": GroupStatus(last_enqueued=8, last_started=None, last_completed=7),
+        },
+        group_of_id={"0": 0, "1": 1},
+    )
+    assert of_damaged({0: WAITING, 1: WAITING, 2: busy}).roots == ()
+
+
+def test_a_root_that_a_damaged_dump_shows_is_named_with_less_confidence() -> None:
+    lost = without_rows(recording(["a"] * 5, ranks=range(4)), 1)
+    behind = recording(["a"] * 4, completed=4, ranks=range(4))
+    whole = recording(["a"] * 5, ranks=range(4))
+    waits = of_damaged({0: whole, 1: lost, 2: behind, 3: whole})
+    assert ([root.ranks for root in waits.roots], waits.unheard) == ([(2,)], (1,))
+
+
+def test_counters_that_ended_more_than_they_issued_count_messages_too() -> None:
+    group = ("0", tuple(range(3)))
+    one_kind, two_kinds = Frontier(issued=5, ended=4), Frontier(issued=5, ended=900)
+    assert trust({group: {0: one_kind}}) == {group: {0: one_kind}}
+    assert trust({group: {0: one_kind, 1: two_kinds}}) == {}
+
+
+def moving(op: str, was_moving: bool) -> Waits:
+    ahead = counted(recording([op] * 6, completed=5, ranks=range(2)), issued=6, ended=5)
+    behind = counted(recording([], ranks=range(2)), issued=3, ended=3)
+    made = dumps({0: without_rows(ahead, 0, 1, 2, 3, 4), 1: behind})
+    made = tuple(replace(sourced, record=replace(sourced.record, is_whole=True)) for sourced in made)
+    heads = find_heads(made)
+    return find_waits(heads, build_timelines(made, 2), find_frontiers(made), frozenset((0, 1)), was_moving=was_moving)
+
+
+def test_counters_beyond_what_another_rank_has_issued_are_of_a_later_moment() -> None:
+    assert moving("all_reduce", was_moving=True).has_moved
+    assert not moving("all_reduce", was_moving=False).has_moved

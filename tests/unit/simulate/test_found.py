@@ -21,19 +21,11 @@ WAYS: dict[str, dict[str, Any]] = {
     "guilty-lost": {"drop": "guilty"},
     "wrapped": {"has_wrapped": True},
     "only-active": {"is_active_only": True},
+    "active-and-skewed": {"is_active_only": True, "skew_s": 1.0},
     "torch-2.3": {"version": "1.4"},
     "torch-2.2": {"version": "list"},
 }
-_PAIR = "of two members' sequences that agree again after a shift, it says that one call has another shape"
-_HISTORY = "too short a history for a period: a call from a line that nobody else uses is taken for another shape"
-_SWAP = "a call left out before two that look swapped then; the count of calls tells, one is missing in all"
-_MIXED = "counters of a group with sends say nothing of its collectives, but the sends are not in the dump to tell"
-NOT_YET = {
-    "collective-skipped/continuing-32-seed-14": _SWAP,
-    "collective-extra/blocking-12-seed-10": _HISTORY,
-    "collective-skipped/continuing-2": _PAIR,
-    "stuck-in-python/before-logging-only-active": _MIXED,
-}
+NOT_YET: dict[str, str] = {}
 
 # Seeds that a longer search has found worth keeping.
 FOUND_HARD = (
@@ -47,6 +39,10 @@ FOUND_HARD = (
     ("collective-skipped/other-group", 32, 13, None),
     ("progressing/logging", 32, 10, None),
     ("progressing/skewed", 32, 14, None),
+    ("progressing/skewed", 48, 111, "active-and-skewed"),
+    ("stuck-in-python/before-logging", 12, 105, "only-active"),
+    ("collective-skipped/continuing", 2, 105, None),
+    ("collective-extra/blocking", 16, 308, None),
 )
 
 
@@ -76,5 +72,8 @@ def test_the_planted_cause_is_found(name: str, ranks: int, seeds: tuple[int, ...
 def _command(name: str, ranks: int, seed: int, options: dict[str, Any]) -> str:
     """How to look at it."""
     flags = {"is_json": "--format json", "has_wrapped": "--wrap", "is_active_only": "--empty"}
-    words = [flags.get(key) or f"--{key.replace('drop', 'drop-dumps')} {value}" for key, value in options.items()]
+    words = [
+        flags.get(key) or f"--{key.replace('drop', 'drop-dumps').replace('skew_s', 'skew')} {value}"
+        for key, value in options.items()
+    ]
     return " ".join(["ncclprobe simulate", name, f"--ranks {ranks} --seed {seed}", *words, "-o DIR"])
