@@ -1,52 +1,114 @@
-"""Stacks printed by `py-spy dump --json` (0.4.x).
+"""Stacks in any form they come in: py-spy's JSON and text, pystack, gdb, faulthandler, the kernel's.
 
-In: its standard output. Out: one `StackDump` of the process.
-
-Names are qualified (`Loader.get`) by py-spy 0.4.3 on Python 3.11 and later, bare elsewhere. Frames of C functions are
-there only with `--native`: their file is a shared object, a C++ source, or empty, and their line is 0.
+In: a file's bytes. Out: one `StackDump` for each process in it; lines of several writers are told apart first.
 """
 
-from typing import Any
+import re
+from collections.abc import Iterator
+from dataclasses import replace
 
 from ncclprobe.model.errors import ParseError
-from ncclprobe.model.frames import Frame
-from ncclprobe.model.stacks import StackDump, Thread
-from ncclprobe.parse import fields
+from ncclprobe.model.stacks import StackDump
+from ncclprobe.parse import (
+    stack_faulthandler,
+    stack_gdb,
+    stack_kernel,
+    stack_pyspy_json,
+    stack_text_pyspy,
+    stack_text_pystack,
+)
 from ncclprobe.parse.parsed import Parsed
-from ncclprobe.parse.text import clean
+from ncclprobe.parse.stack_labels import Section, split
+from ncclprobe.parse.stack_reader import Format
+from ncclprobe.parse.text import clean, decoded
 
-_MAX_FRAMES = 2_000
-_MAX_THREADS = 20_000
-_MAX_NAME = 512
+_FORMATS = (
+    stack_text_pystack.FORMAT,
+    stack_faulthandler.FORMAT,
+    stack_gdb.FORMAT,
+    stack_text_pyspy.FORMAT,
+    stack_kernel.FORMAT,
+)
+_JSON = re.compile(r"\s*\[\s*(?:\{|\]|$)")
+_REFUSED = re.compile(r"\s*(?:Error: |Permission Denied|💀 )(?P<why>.*)")
+_SURE_SHARE = 0.5  # of the lines: a log that holds one traceback among others is a log
+_MAX_PROBLEMS = 100
 
 
 def parse(data: bytes) -> Parsed[StackDump]:
-    """All threads, frames innermost first; ParseError when the text is no such list, a problem for damaged threads."""
-    document = fields.load_json(data, "py-spy JSON")
-    if not isinstance(document, list) or not all(isinstance(item, dict) and "frames" in item for item in document):
-        raise ParseError("not py-spy JSON: no list of threads with frames")
-    threads = fields.read_all(document[:_MAX_THREADS], "threads", _thread)
-    if document and not threads.records:
-        raise ParseError(f"not py-spy JSON: {threads.problems[0]}")
-    pid = next((item["pid"] for item in document if type(item.get("pid")) is int), None)
-    return Parsed(records=(StackDump(pid=pid, threads=threads.records),), problems=threads.problems)
+    """ParseError when there is no stack in it; a problem for each part that cannot be read."""
+    dumps: list[StackDump] = []
+    problems: list[str] = []
+    for section in split(decoded(data, "stacks")):
+        try:
+            found, refused = _read(section)
+        except ParseError as error:
+            found, refused = [], [str(error)]
+        dumps += [_labelled(dump, section) for dump in found]
+        problems += [f"{_name(section)}{problem}" for problem in refused]
+    if not dumps:
+        raise ParseError(problems[0] if problems else "not stacks: no thread of any known form")
+    return Parsed(records=tuple(dumps), problems=tuple(problems[:_MAX_PROBLEMS]))
 
 
-def _thread(item: dict[str, Any]) -> Thread:
-    frames = item["frames"]
-    if not isinstance(frames, list):
-        raise TypeError("frames are no list")
-    return Thread(
-        name=fields.text(item, "thread_name", _MAX_NAME),
-        tid=fields.whole(item, "os_thread_id"),
-        stack=tuple(map(_frame, frames[:_MAX_FRAMES])),
-        is_active=fields.flag(item, "active"),
-        owns_gil=fields.flag(item, "owns_gil"),
+def is_stacks(head: bytes) -> bool:
+    """Whether a file that starts with `head` is stacks and little else; never raises."""
+    if b"\0" in head:
+        return False
+    sections = split(head.decode("utf-8-sig", "replace"))
+    if any(_is_json(section) for section in sections):
+        return b'"frames"' in head and b'"thread_name"' in head
+    lines = [line for section in sections for line in section.lines if line.strip()]
+    used = [next((item for item in _FORMATS if item.header.match(line)), None) for line in lines]
+    if not any(used):
+        return False
+    formats = {item.name: item for item in used if item}
+    known = sum(1 for line in lines if any(item.line.match(line) for item in formats.values()))
+    return known > _SURE_SHARE * len(lines)
+
+
+def _read(section: Section) -> tuple[list[StackDump], list[str]]:
+    """The section's dumps, and what of it cannot be read."""
+    if _is_json(section):
+        parsed = stack_pyspy_json.parse("\n".join(section.lines))
+        return list(parsed.records), list(parsed.problems)
+    found = [dump for item, lines in _blocks(section.lines) for dump in item.read(lines)]
+    refusals = [match["why"] or match[0] for line in section.lines if (match := _REFUSED.match(line))]
+    return found, [clean(f"no stacks: {why.strip()}", 200) for why in refusals[:_MAX_PROBLEMS]]
+
+
+def _is_json(section: Section) -> bool:
+    first = next((line for line in section.lines if line.strip()), "")
+    return _JSON.match(first) is not None and not first.startswith(("[New", "[Thread"))
+
+
+def _blocks(lines: list[str]) -> Iterator[tuple[Format, list[str]]]:
+    """Runs of lines of one format: each belongs to that of the last line that begins a thread."""
+    current: Format | None = None
+    block: list[str] = []
+    for line in lines:
+        begun = next((item for item in _FORMATS if item.header.match(line)), None)
+        if begun and begun is not current:
+            if current:
+                yield current, block
+            current, block = begun, []
+        block.append(line)
+    if current:
+        yield current, block
+
+
+def _labelled(dump: StackDump, section: Section) -> StackDump:
+    return replace(
+        dump,
+        pid=dump.pid if dump.pid is not None else section.pid,
+        rank=section.rank,
+        local_rank=section.local_rank,
+        host=clean(section.host, 255),
+        command=dump.command or clean(section.title, 255),
     )
 
 
-def _frame(frame: dict[str, Any]) -> Frame:
-    function, file, line = frame["name"], frame["filename"], frame.get("line")
-    if not isinstance(function, str) or not isinstance(file, str):
-        raise TypeError("a frame without names")
-    return Frame(clean(function, _MAX_NAME), clean(file), line if type(line) is int and line > 0 else None)
+def _name(section: Section) -> str:
+    if section.rank is not None:
+        return f"rank {section.rank}: "
+    return f"{clean(section.host, 255)}: " if section.host else ""

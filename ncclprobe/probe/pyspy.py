@@ -14,6 +14,7 @@ from ncclprobe.probe import proc
 
 _ATTEMPTS = 3
 _REFUSALS = ("ermission", "not permitted", "os error 1)", "os error 13)")
+_WAS_STOPPED = "unexpected waitpid result"  # its state flickers while py-spy lets it go again
 _SANDBOXED = ("os error 38)", "not implemented")  # ENOSYS: what some seccomp filters answer
 
 
@@ -78,7 +79,7 @@ def why_not(result: Dump, pid: int) -> tuple[str, str]:
         return proc.ptrace_obstacle(pid)
     if any(word in result.error for word in _SANDBOXED):
         return "a sandbox here forbids to read another process", "run on the container's host"
-    if _state(pid) in "Tt":
+    if _state(pid) in "Tt" or _WAS_STOPPED in result.error:
         return "the process is stopped", f"let it go on first: kill -CONT {pid}"
     silent = f"it ended with status {result.exit_status} and said nothing"
     first = next((line for line in result.error.splitlines() if line.strip()), silent)

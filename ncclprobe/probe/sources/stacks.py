@@ -1,6 +1,8 @@
-"""Python stacks of every rank at two looks, and of its Python children at the first.
+"""Python stacks of every rank at two looks, and of its Python children at the first; then C frames where they decide.
 
 In: the ranks and their children. Out: py-spy's JSON, one file a process and look, each as soon as it is there.
+
+C frames stop a rank, for seconds the first time: they are taken of suspects only, and of one rank for comparison.
 """
 
 import os
@@ -13,8 +15,12 @@ from ncclprobe.model.evidence import Gap, Kind
 from ncclprobe.model.job import JobProcess, Role
 from ncclprobe.probe import pyspy
 from ncclprobe.probe.source import Context, Disturbance, Found, Options, Source
+from ncclprobe.probe.suspects import find_suspects
 
 _MAX_CHILDREN = 64
+_MAX_SUSPECTS = 8
+_NATIVE_LOOK = 3
+_TIMEOUT_S = {_NATIVE_LOOK: 15.0}  # py-spy reads the symbols of every library first
 
 
 def collect(context: Context) -> Iterator[Found | Gap]:
@@ -40,7 +46,21 @@ def collect(context: Context) -> Iterator[Found | Gap]:
             unreadable.add(process.pid)
     time.sleep(max(0.0, context.options.interval_s - (time.monotonic() - started)))
     again = [rank for rank in context.ranks if rank.pid not in unreadable]
-    for _, result in _look(context.options, program, 2, again):
+    last_looks = {}
+    for process, result in _look(context.options, program, 2, again):
+        yield result
+        if isinstance(result, Found):
+            last_looks[process] = result.data
+    if context.options.native_stacks:
+        yield from _look_below(context.options, program, last_looks)
+
+
+def _look_below(options: Options, program: Path, last_looks: dict[JobProcess, bytes]) -> Iterator[Found | Gap]:
+    """C frames of the ranks that are where few are, and of one of the others."""
+    ordered = sorted(last_looks, key=lambda process: (-1 if process.rank is None else process.rank, process.pid))
+    suspects = find_suspects({process.pid: last_looks[process] for process in ordered})[:_MAX_SUSPECTS]
+    chosen = [process for process in ordered if process.pid in suspects]
+    for _, result in _look(options, program, _NATIVE_LOOK, chosen):
         yield result
 
 
@@ -79,7 +99,8 @@ def _dump(program: Path, process: JobProcess, look: int, options: Options) -> Fo
         program,
         process.pid,
         blocking_first=options.blocking_stacks,
-        native=options.native_stacks and is_rank and look == 1,
+        native=look == _NATIVE_LOOK,
+        timeout_s=_TIMEOUT_S.get(look, 5.0),
     )
     name = f"rank {process.rank}" if is_rank else f"pid {process.pid} (child of rank {process.rank})"
     if not dump.is_good:
@@ -105,7 +126,7 @@ SOURCE = Source(
     name="stacks",
     disturbs=Disturbance.PAUSE,
     collect=collect,
-    timeout_s=25.0,
+    timeout_s=40.0,
     looks=2,
     is_wanted=lambda options: options.stacks,
 )
