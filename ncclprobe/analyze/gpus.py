@@ -30,6 +30,8 @@ STILL_BYTES_PER_S = 1e6
 MOVING_BYTES_PER_S = 100e6
 SURE_LOOKS = 5
 SURE_SECONDS = 5.0
+RECENT_S = 60.0
+RECENT_LOOKS = 10
 
 
 class GpuState(str, Enum):
@@ -46,7 +48,7 @@ class GpuState(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuDevice:
-    """One device of one host and all its looks, in order of time as far as that is known.
+    """One device of one host and its last looks, in order of time as far as that is known.
 
     `key`: its bus id (`0000:9b:00.0`), else its uuid, else `GPU 3`. `power_share`: mean power over the limit, 0 to 1.
     `moved_bytes_per_s`: over NVLink and PCIe, between the first look and the last; None where not known. `says`: the
@@ -144,7 +146,7 @@ def _key(look: GpuLook, buses: Mapping[str | int, set[str]]) -> str:
 
 
 def _device(host: str, key: str, given: list[Sourced[GpuLook]]) -> GpuDevice:
-    looks = sorted(given, key=lambda look: _when_ns(look) or 0)  # stable: without times the order of the file stays
+    looks = _recent(given)
     records = [look.record for look in looks]
     moved = _moved_bytes_per_s(looks)
     shares = [look.power_w / look.power_limit_w for look in records if look.power_w is not None and look.power_limit_w]
@@ -161,6 +163,15 @@ def _device(host: str, key: str, given: list[Sourced[GpuLook]]) -> GpuDevice:
         says=_says(records, shares, moved),
         looks=tuple(looks),
     )
+
+
+def _recent(looks: list[Sourced[GpuLook]]) -> list[Sourced[GpuLook]]:
+    """In order of time; a file that was written for hours begins before the hang, and only its end counts."""
+    ordered = sorted(looks, key=lambda look: _when_ns(look) or 0)  # stable: without times the order of the file stays
+    last_ns = _when_ns(ordered[-1])
+    if last_ns is None:
+        return ordered[-RECENT_LOOKS:]
+    return [look for look in ordered if (_when_ns(look) or 0) >= last_ns - RECENT_S * 1e9]
 
 
 def _state(looks: list[GpuLook], shares: list[float], moved: float | None) -> GpuState:

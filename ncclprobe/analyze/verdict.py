@@ -4,6 +4,7 @@ In: a `Case`. Out: the `Report`. Direct proof of death explains an absence; a di
 from it; what is left is ordered by how sure it is. When nothing is sure enough the verdict is `inconclusive`.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, build_case
@@ -58,7 +59,7 @@ def analyze(evidence: Evidence) -> Report:
     lead = findings[0] if findings else None
     waiting = find_waiting(case, (lead.guilty_ranks or lead.suspects) if lead else ())
     if lead is not None and (lead.guilty_ranks or not lead.suspects):
-        verdict = _with_victims(_verdict(case, lead, status, slices), lead, waiting)
+        verdict = _with_victims(_verdict(case, lead, findings[1:], status, slices), lead, waiting)
     else:
         verdict = _inconclusive(case, lead, status)
     return Report(
@@ -78,7 +79,7 @@ def analyze(evidence: Evidence) -> Report:
 def _rank_of_finding(finding: Finding) -> tuple[int, int, str, tuple[int, ...]]:
     if finding.cause is Cause.PROGRESSING and finding.confidence is Confidence.CERTAIN:
         return -1, 0, finding.cause.value, ()
-    order = next((i for i, causes in enumerate(_ORDER) if finding.cause in causes), len(_ORDER))
+    order = _order_of(finding.cause)
     if finding.confidence is Confidence.POSSIBLE:
         order += len(_ORDER)
     return order, -finding.confidence.order, finding.cause.value, finding.guilty_ranks
@@ -101,8 +102,35 @@ def _with_victims(verdict: Verdict, finding: Finding, waiting: Waiting) -> Verdi
     return replace(verdict, victims=fold({*finding.victims, *waiting.victims}))
 
 
-def _verdict(case: Case, finding: Finding, status: Status, slices: Slices) -> Verdict:
-    finding = _bounded(case, finding)
+def _contradicted(finding: Finding, others: Iterable[Finding]) -> Finding:
+    """A finding of the same order that is sure of other ranks lowers the confidence, and is shown.
+
+    One of a later order is explained by this one, so it contradicts nothing.
+    """
+    order = _order_of(finding.cause)
+    against = [
+        other
+        for other in others
+        if other.guilty_ranks
+        and not set(other.guilty_ranks) & set(finding.guilty_ranks)
+        and other.confidence is not Confidence.POSSIBLE
+        and _order_of(other.cause) == order
+    ]
+    if not against or not finding.guilty_ranks:
+        return finding
+    shown = tuple(
+        replace(other.evidence[0], says=f"against it: {other.summary}") for other in against if other.evidence
+    )
+    lower = Confidence.PROBABLE if finding.confidence is Confidence.CERTAIN else Confidence.POSSIBLE
+    return replace(finding, confidence=lower, against=(*finding.against, *shown))
+
+
+def _order_of(cause: Cause) -> int:
+    return next((order for order, causes in enumerate(_ORDER) if cause in causes), len(_ORDER))
+
+
+def _verdict(case: Case, finding: Finding, others: Iterable[Finding], status: Status, slices: Slices) -> Verdict:
+    finding = _contradicted(_bounded(case, finding), others)
     if finding.cause is Cause.PROGRESSING and status is not Status.COMPLETE:
         return _inconclusive(case, finding, status)
     hosts = {case.host_of(rank) for rank in finding.guilty_ranks} - {None}
