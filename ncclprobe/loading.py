@@ -62,7 +62,7 @@ def load_items(items: Iterable[Item], hosts: Iterable[HostOutcome] = (), gaps: I
     """Every artifact, in order of path; a function that reads one may raise NcclprobeError."""
     ordered = sorted(((_with_rank(artifact), read) for artifact, read in items), key=lambda item: item[0].path)
     records: dict[str, list[Sourced[Any]]] = defaultdict(list)
-    found = [*gaps, *_of_nobody([artifact for artifact, _ in ordered])]
+    found = list(gaps)
     mute: list[str] = []
     jobs = ((_PARSERS[artifact.kind], read) for artifact, read in ordered)
     with closing(parse_isolated(jobs)) as results:
@@ -95,14 +95,6 @@ def _with_rank(artifact: Artifact) -> Artifact:
     if artifact.kind is not Kind.FLIGHT_RECORDER or artifact.rank is not None:
         return artifact
     return replace(artifact, rank=recognize.rank_in_name(artifact.path.rpartition("/")[2]))
-
-
-def _of_nobody(artifacts: list[Artifact]) -> Iterator[Gap]:
-    """Dumps of unknown ranks: no evidence is dropped in silence."""
-    nobodys = [item.path for item in artifacts if item.kind is Kind.FLIGHT_RECORDER and item.rank is None]
-    if nobodys:
-        why = "a flight-recorder dump does not say which rank wrote it, and neither does its name"
-        yield _folded("dumps", nobodys, why, "end the names in the rank, as torch does: nccl_trace_rank_3")
 
 
 def _folded(what: str, paths: list[str], why: str, action: str) -> Gap:

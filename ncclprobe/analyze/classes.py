@@ -34,10 +34,15 @@ class StackClass:
         """What they are doing."""
         return self.example.phase
 
-    def __str__(self) -> str:
+    @property
+    def doing(self) -> str:
+        """The phase and the line: `in a collective at train.py:31`."""
         line = f":{self.frame.line}" if self.frame and self.frame.line else ""
-        at = f" at {self.frame.file.rsplit('/', 1)[-1]}{line}" if self.frame else ""
-        return f"{fold_short(self.ranks)}: {self.phase}{at}"
+        name = self.frame.file.rsplit("/", 1)[-1] or self.frame.function if self.frame else ""
+        return f"{self.phase} at {name}{line}" if name else str(self.phase)
+
+    def __str__(self) -> str:
+        return f"{fold_short(self.ranks)}: {self.doing}"
 
 
 def find_classes(positions: Mapping[int, Position]) -> tuple[StackClass, ...]:

@@ -6,6 +6,7 @@ In: a `Case`, and who waits for whom in it. Out: `RankState`s and `GroupState`s.
 from collections import defaultdict
 
 from ncclprobe.analyze.case import Case
+from ncclprobe.analyze.classes import find_classes
 from ncclprobe.analyze.devices import rank_of_device
 from ncclprobe.analyze.timeline import GroupTimeline
 from ncclprobe.analyze.victims import Waiting, group_id
@@ -24,10 +25,11 @@ def ranks_of(case: Case) -> tuple[RankState, ...]:
             last_seq[rank][timeline.group.label] = track.last_seq
     idle = case.dumped.difference(case.waits.heads, case.waits.unheard)
     known = sorted({*case.ranks, *case.positions, *last_seq, *idle, *case.logs.heard})
-    return tuple(_rank(case, rank, last_seq.get(rank, {}), is_idle=rank in idle) for rank in known)
+    places = {rank: found.doing for found in find_classes(case.positions) for rank in found.ranks}
+    return tuple(_rank(case, rank, last_seq.get(rank, {}), places, is_idle=rank in idle) for rank in known)
 
 
-def _rank(case: Case, rank: int, last_seq: dict[str, int], *, is_idle: bool) -> RankState:
+def _rank(case: Case, rank: int, last_seq: dict[str, int], places: dict[int, str], *, is_idle: bool) -> RankState:
     process = case.ranks.get(rank)
     look = process.looks[-1] if process and process.looks else None
     return RankState(
@@ -35,17 +37,14 @@ def _rank(case: Case, rank: int, last_seq: dict[str, int], *, is_idle: bool) -> 
         host=process.host if process else case.host_of(rank) or "",
         pid=process.pid if process else None,
         state=look.state if look else None,
-        doing=_doing(case, rank, is_idle=is_idle),
+        doing=_doing(case, rank, places, is_idle=is_idle),
         last_seq=last_seq,
     )
 
 
-def _doing(case: Case, rank: int, *, is_idle: bool) -> str:
-    position = case.positions.get(rank)
-    if position:
-        frame = position.user_frame or position.place.frame
-        line = f" at {frame.file.rsplit('/', 1)[-1]}:{frame.line}" if frame else ""
-        return f"{position.phase}{line}"
+def _doing(case: Case, rank: int, places: dict[int, str], *, is_idle: bool) -> str:
+    if rank in places:
+        return places[rank]
     head = case.waits.heads.get(rank)
     if head:
         return f"waiting in {head.call.signature.op}, call {head.call.seq} of {head.call.group.label}"

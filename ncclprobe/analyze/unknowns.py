@@ -6,22 +6,31 @@ In: a `Case`. Out: a `Gap` for each. What is known is analysed all the same.
 from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case
+from ncclprobe.analyze.whose import find_owners
 from ncclprobe.model.evidence import Gap
 from ncclprobe.model.folding import name_ranks
 
 
 def find_unknowns(case: Case) -> list[Gap]:
     """In no order."""
-    return [*_missing_ranks(case), *_world_size(case), *_strangers(case), *_groups(case), *_nameless_dumps(case)]
+    return [
+        *_missing_ranks(case),
+        *_world_size(case),
+        *_strangers(case),
+        *_groups(case),
+        *_nameless_dumps(case),
+        *_nameless_stacks(case),
+    ]
 
 
 def _missing_ranks(case: Case) -> Iterator[Gap]:
     if case.missing:
-        known = (
-            f"the world size is {case.world_size}"
-            if case.world_size is not None
-            else "they are members of groups that others use"
-        )
+        members = {rank for timeline in case.timelines for rank in timeline.members}
+        known = f"the world size is {case.world_size}"
+        if case.world_size is None:
+            in_groups = "they are members of groups that others use"
+            by_number = "ranks are numbered from 0, and higher ones were seen"
+            known = in_groups if set(case.missing) <= members else by_number
         yield Gap(
             who=name_ranks(case.missing),
             what="nothing is known of them",
@@ -78,4 +87,18 @@ def _nameless_dumps(case: Case) -> Iterator[Gap]:
             what="whose dump it is",
             why="neither its name nor its folder says which rank wrote it, and a dump itself does not",
             action="name each file by its global rank: comm_lib_trace_rank_3",
+        )
+
+
+def _nameless_stacks(case: Case) -> Iterator[Gap]:
+    """Stacks given by hand of processes that nothing ties to a rank."""
+    owned = {id(owned.sourced) for owned in find_owners(case.evidence.stacks, case.ranks)}
+    useful = [s for s in case.evidence.stacks if s.record.main and not s.record.is_launcher]
+    nobodys = sorted({s.artifact.path for s in useful if id(s) not in owned})
+    if nobodys:
+        yield Gap(
+            who="all hosts",
+            what=f"{len(nobodys)} files of stacks not used, the first being {nobodys[0]}",
+            why="nothing tells of which rank these processes are",
+            action="name the files after their ranks: rank3.txt",
         )

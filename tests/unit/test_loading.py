@@ -112,12 +112,6 @@ def test_the_rank_of_a_dump_is_its_artifacts_and_else_its_names() -> None:
     assert [sourced.artifact.rank for sourced in load_items(items).recordings] == [3, 0]
 
 
-def test_dumps_of_nobody_are_one_gap() -> None:
-    evidence = load_items([item(name, Kind.FLIGHT_RECORDER, DUMP) for name in ("dump", "other")])
-    (gap,) = evidence.gaps
-    assert gap.what == "2 dumps not used, the first being dump"
-
-
 def test_a_hostile_dump_in_a_bundle_costs_its_own_gap(tmp_path: Path) -> None:
     hostile = pickle.dumps(written, 4)
     files = {**FILES, "flight_recorder/rank1.dump": (Kind.FLIGHT_RECORDER, hostile)}
