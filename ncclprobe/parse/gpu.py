@@ -14,7 +14,8 @@ from ncclprobe.parse import gpu_csv, gpu_dmon, gpu_json, gpu_table, gpu_xml
 from ncclprobe.parse.parsed import Parsed
 from ncclprobe.parse.text import clean, decoded
 
-MAX_LOOKS = 100_000
+MAX_LINES = 100_000
+_FIRST_LINES = 10
 _MAX_LINE = 2_000
 _MAX_HEAD_LINES = 400
 _JSON = re.compile(rb"\s*\{\s*\"(?:driver|gpus)\"")
@@ -50,16 +51,26 @@ def parse(data: bytes) -> Parsed[GpuLook]:
     if _XML in data:
         return gpu_xml.parse(data)
     looks: list[GpuLook] = []
-    problems: list[str] = []
-    for section in _sections(_lines(decoded(data, "output of nvidia-smi"))):
+    lines, problems = _end_of(_lines(decoded(data, "output of nvidia-smi")))
+    for section in _sections(lines):
         found = _parse_section(section)
         looks += found.records
         problems += found.problems
     if not looks and not problems:
         raise ParseError(_NO_GPU)
-    if len(looks) > MAX_LOOKS:
-        problems.append(f"it holds {len(looks)} looks; only the last {MAX_LOOKS} were looked at")
-    return Parsed(records=tuple(looks[-MAX_LOOKS:]), problems=tuple(dict.fromkeys(problems)))
+    return Parsed(records=tuple(looks), problems=tuple(dict.fromkeys(problems)))
+
+
+def _end_of(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Of a file that somebody let grow for days the last lines, below the header that explains them."""
+    if len(lines) <= MAX_LINES:
+        return lines, []
+    heads = [line for line in lines[:_FIRST_LINES] if _command_of(line)[1] or _is_header(line)]
+    return heads + lines[-MAX_LINES:], [f"it has {len(lines)} lines; only the last {MAX_LINES} were looked at"]
+
+
+def _is_header(line: str) -> bool:
+    return gpu_csv.is_header(line) or gpu_dmon.is_header(line)
 
 
 @dataclass(slots=True)

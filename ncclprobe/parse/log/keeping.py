@@ -3,7 +3,9 @@
 In: lines and events as they come. Out: records in the order of the log, and in words what was left out.
 """
 
-from collections import Counter, OrderedDict, deque
+from array import array
+from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -30,7 +32,6 @@ _FEW, _MANY = 20, 200
 # Facts that one speaker repeats for hours, or that differ little when repeated.
 _REPEATED = (PeerLost, StoreWait, StoreUnreachable, WorldSize, NcclWarning)
 _OFTEN = (Activity, GroupProgress, Setting)
-_REMEMBERED_LINES = 4_096
 
 _Order = tuple[int, int]
 
@@ -43,6 +44,33 @@ class _Repeats:
     last: deque[tuple[_Order, LogEvent, Claim | None]] = field(default_factory=deque)
 
 
+class _LineClaims:
+    """The claim of each line that makes one, for events that are told long after: 12 bytes a line."""
+
+    def __init__(self) -> None:
+        self._lines, self._indices = array("Q"), array("I")
+        self._index: dict[Claim, int] = {}
+        self._listed: list[Claim] = []
+
+    def add(self, line: int, claim: Claim) -> None:
+        """Lines come in order; of two claims in one line the first counts."""
+        if not self._lines or self._lines[-1] < line:
+            self._lines.append(line)
+            self._indices.append(self._index.setdefault(claim, len(self._index)))
+
+    def of(self, line: int) -> Claim | None:
+        """None when the line made none."""
+        place = bisect_left(self._lines, line)
+        if place == len(self._lines) or self._lines[place] != line:
+            return None
+        return self._claims()[self._indices[place]]
+
+    def _claims(self) -> list[Claim]:
+        if len(self._listed) < len(self._index):
+            self._listed = list(self._index)
+        return self._listed
+
+
 class KeptEvents:
     """Events, of which each speaker's repetitions are thinned out. Claims become ranks when all lines were seen."""
 
@@ -50,20 +78,18 @@ class KeptEvents:
         self.left_out: Counter[str] = Counter()
         self._claims = claims
         self._repeats: dict[tuple[object, ...], _Repeats] = {}
-        self._claim_of_line: OrderedDict[int, Claim] = OrderedDict()
+        self._line_claims = _LineClaims()
         self._count = 0
         self._order = 0
 
     def hear(self, said: Said) -> None:
-        """Remembers the line's claim for events that name the line, also some lines later."""
+        """Remembers the line's claim for events that name the line, also much later."""
         if said.claim is not None:
-            self._claim_of_line[said.line.number] = said.claim
-            if len(self._claim_of_line) > _REMEMBERED_LINES:
-                self._claim_of_line.popitem(last=False)
+            self._line_claims.add(said.line.number, said.claim)
 
     def keep(self, event: LogEvent) -> None:
         """Takes an event, and drops one of the same kind and speaker when there are too many."""
-        claim = self._claim_of_line.get(event.line)
+        claim = self._line_claims.of(event.line)
         if claim is not None:
             self._claims.see_event(claim, event)
         key = (type(event.what), event.rank, event.host, event.pid, event.local_rank, claim)
@@ -97,8 +123,14 @@ class KeptEvents:
         return [self._ranked(event, claim) for _, event, claim in entries]
 
     def _ranked(self, event: LogEvent, claim: Claim | None) -> LogEvent:
-        rank = self._claims.rank(claim) if event.rank is None else None
-        return event if rank is None else replace(event, rank=rank)
+        rank = _rank(self._claims, event.rank, claim, event.host, event.pid)
+        return event if rank == event.rank else replace(event, rank=rank)
+
+
+def _rank(claims: Claims, own: int | None, claim: Claim | None, host: str | None, pid: int | None) -> int | None:
+    """What the line says itself, then what torch's lines from the same process say, then what its label claims."""
+    found = (own, claims.process_rank(host, pid), claims.rank(claim))
+    return next((rank for rank in found if rank is not None), None)
 
 
 def _limit(event: LogEvent) -> int:
@@ -142,7 +174,7 @@ class Voices:
         """One for each rank, host and pid, in the order of their last lines."""
         merged: dict[tuple[int | None, str | None, int | None], _Voice] = {}
         for (rank, host, pid, claim), voice in self._voices.items():
-            key = (rank if rank is not None else self._claims.rank(claim), host, pid)
+            key = (_rank(self._claims, rank, claim, host, pid), host, pid)
             merged[key] = _later(merged[key], voice) if key in merged else voice
         for (rank, host, pid), voice in sorted(merged.items(), key=lambda item: item[1].last_line):
             yield Speaker(

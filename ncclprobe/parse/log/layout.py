@@ -14,9 +14,13 @@ _MIN_WIDTH, _MAX_WIDTH = 40, 400
 _USUAL_WIDTHS = frozenset({80, 100, 120, 132, 140, 150, 160, 180, 200, 240})
 _MAX_LINES = 20_000
 _LABEL_SHARE = 0.5
+_FEW_HOSTS = 8
 
 _TASK = re.compile(r" {0,5}\d{1,5}: ?")
 _HOST = re.compile(r"(?=[\w.-]*[\d.])([A-Za-z0-9][\w.-]{0,252}): ?")
+_NO_HOST = re.compile(
+    r"(?:step|epoch|iter|batch|loss|lr|train|val|eval|rank|gpu|layer|stage|line)[\d._-]*", re.IGNORECASE
+)
 _FILE = re.compile(r"\.(py|cpp|cc|cu|c|h|sh|json|yaml|log|md|txt)$", re.IGNORECASE)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[()][A-Z0-9]|\x1b[=>]")
 _BARE_ANSI = re.compile(r"\[(?:\d{1,3}(?:;\d{1,3})*)?m")
@@ -102,7 +106,8 @@ def _wrapping(lines: list[str]) -> tuple[int | None, frozenset[str]]:
 def _hosts(lines: list[str]) -> frozenset[str]:
     """Names in front of most lines, if they look like hosts': with a digit or a dot."""
     names = Counter(_host_labels(lines))
-    if sum(names.values()) < max(1, _LABEL_SHARE * len(lines)):
+    count = sum(names.values())
+    if count < max(1, _LABEL_SHARE * len(lines)) or len(names) > max(_FEW_HOSTS, count // 2):
         return frozenset()
     return frozenset(names)
 
@@ -110,5 +115,5 @@ def _hosts(lines: list[str]) -> frozenset[str]:
 def _host_labels(lines: list[str]) -> Iterator[str]:
     for line in lines:
         label = _HOST.match(line)
-        if label and not label[1].isdigit() and not _FILE.search(label[1]):
+        if label and not (label[1].isdigit() or _FILE.search(label[1]) or _NO_HOST.fullmatch(label[1])):
             yield label[1]

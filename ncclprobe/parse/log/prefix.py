@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ncclprobe.parse.log.clock import Clock
 from ncclprobe.parse.log.envelope import unwrap
-from ncclprobe.parse.log.layout import Layout
+from ncclprobe.parse.log.layout import Layout, plain
 from ncclprobe.parse.log.line import LogLine
 
 _MAX_LABELS = 6
@@ -108,7 +108,7 @@ class Prefixes:
         when_ns = self._clock.read(inner.time) if inner.time else None
         context = _Context(rank=inner.rank, host=inner.host, pid=inner.pid, when_ns=when_ns, speaker=inner.host or "")
         for line in inner.lines:
-            yield from self._labelled(number, line, context)
+            yield from self._labelled(number, plain(line), context)
 
     def _labelled(self, number: int, text: str, context: _Context) -> Iterator[Said]:
         for _ in range(_MAX_LABELS):

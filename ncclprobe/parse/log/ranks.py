@@ -1,6 +1,7 @@
-"""Which of the numbers in launchers' labels are global ranks: only the whole file tells.
+"""Ranks that no line tells but the whole file does: numbers in launchers' labels, and processes.
 
-In: every line's claim beside the rank that the line names itself. Out: the rank of a claim, None where it may be wrong.
+In: every line's claim beside the rank that the line names itself. Out: the rank of a claim, or of a process by its
+other lines; None where it may be wrong.
 """
 
 import re
@@ -19,11 +20,14 @@ class Claims:
     def __init__(self) -> None:
         self._contradicted: set[str] = set()
         self._process_of: dict[tuple[str, int], str] = {}
+        self._ranks_of_process: dict[tuple[str | None, int], set[int]] = defaultdict(set)
         self._numbers: dict[tuple[tuple[str, ...], tuple[int, ...]], set[int]] = defaultdict(set)
 
     def see(self, said: Said) -> None:
         """Compares a line's claim with what the line says itself."""
         claim, line = said.claim, said.line
+        if line.pid is not None and line.rank is not None and line.text.startswith("[rank"):
+            self._know_process(line.host, line.pid, line.rank)
         if claim is None:
             return
         if claim.kind == "grid":
@@ -51,6 +55,15 @@ class Claims:
         if claim is None or claim.kind in self._contradicted:
             return None
         return self._grid_rank(claim) if claim.kind == "grid" else claim.number
+
+    def process_rank(self, host: str | None, pid: int | None) -> int | None:
+        """The one rank that torch's lines from this process name."""
+        ranks = self._ranks_of_process.get((host, pid), ()) if pid is not None else ()
+        return next(iter(ranks)) if len(ranks) == 1 else None
+
+    def _know_process(self, host: str | None, pid: int, rank: int) -> None:
+        if len(self._ranks_of_process) < _MAX_PROCESSES:
+            self._ranks_of_process[host, pid].add(rank)
 
     def _compare(self, claim: Claim, rank: int) -> None:
         if rank != claim.number:

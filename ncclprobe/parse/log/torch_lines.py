@@ -44,7 +44,6 @@ _SIGNAL = re.compile(
 )
 _STUCK = re.compile(r"watchdog got stuck for (\d{1,9}) seconds")
 _WRITTEN = re.compile(r"Finished writing (?:NCCLPG|Flight Recorder) debug info to (?P<path>\S+)")
-_LISTED = re.compile(r"^[-l][rwxsStT-]{9}\S* .*? (?P<path>\S*trace_rank_?\d{1,9})$")
 _RANK_AT_END = re.compile(r"(\d{1,9})$")
 _REMOTE = re.compile(r"remote error detected from rank: (\d{1,9})")
 _ABORTED = re.compile(r"NCCL communicator was aborted(?: on rank (\d{1,9}))?")
@@ -112,7 +111,7 @@ def _gil(line: LogLine) -> Facts:
 
 
 def _written(line: LogLine) -> Facts:
-    found = _WRITTEN.search(line.text) or _LISTED.search(line.text)
+    found = _WRITTEN.search(line.text)
     if found:
         path = clean(found["path"].rstrip(".,"))
         rank = _RANK_AT_END.search(path)
@@ -160,7 +159,6 @@ _FACTS: tuple[tuple[str, Callable[[LogLine], Facts]], ...] = (
     ("due to ProcessGroupNCCL watchdog hang", _stuck),
     ("Could not acquire GIL within", _gil),
     ("debug info to ", _written),
-    ("trace_rank", _written),
     ("remote error detected from rank", _remote),
     ("NCCL communicator was aborted", _aborted),
     ("thread terminated with exception: ", _ended),
@@ -168,14 +166,14 @@ _FACTS: tuple[tuple[str, Callable[[LogLine], Facts]], ...] = (
     ("found async exception when checking for NCCL errors", _ended),
 )
 
-# Words that all lines above have in common in the middle of a log: torch's own prefix, or what stands without one.
+# What the lines above share: the file's name in torch's own prefix, or words of those that may stand without one.
 NEEDLES = (
     "ProcessGroupNCCL",
     "ProcessGroupXCCL",
     "SeqNum=",
     "NCCL work",
     "watchdog",
-    "trace_rank",
+    "debug info to ",
     "NCCL communicator was aborted",
     "Could not acquire GIL",
 )

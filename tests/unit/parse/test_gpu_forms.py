@@ -249,6 +249,13 @@ def test_csv_of_two_hosts_with_a_header() -> None:
     assert (second.host, second.index, second.util_percent, second.problem) == ("node02", 7, None, "")
 
 
+def test_of_a_file_that_grew_for_days_the_end_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ncclprobe.parse.gpu.MAX_LINES", 3)
+    parsed = parse((HEADER + "".join(ROW.format(1, index, "100 %") for index in range(9))).encode())
+    assert [look.index for look in parsed.records] == [6, 7, 8]
+    assert parsed.problems == ("it has 10 lines; only the last 3 were looked at",)
+
+
 def test_csv_of_a_lost_device() -> None:
     header = "index, name, utilization.gpu [%], power.draw [W]\n"
     lost, sensor, sick = looks(

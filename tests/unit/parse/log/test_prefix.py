@@ -138,6 +138,10 @@ def test_json(text: str, rest: str, host: "str | None", pid: "int | None", rank:
         assert line.when_ns == 1_778_013_671_500_000_000
 
 
+def test_colours_inside_json() -> None:
+    assert only('{"log":"\\u001b[36m(W pid=4)\\u001b[0m x\\n"}').line.text == "x"
+
+
 def test_json_with_several_lines() -> None:
     assert [said.line.text for said in read('{"log":"a\\nb\\n"}')] == ["a", "b"]
 
