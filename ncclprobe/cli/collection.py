@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ncclprobe.cli import options
 from ncclprobe.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from ncclprobe.probe.selection import Selection
     from ncclprobe.workflow import Request, Target
 
 _DEADLINE_S = 60.0
@@ -22,16 +24,11 @@ _INTERVAL_S = 1.0
 
 
 def _options(
-    hosts: Annotated[
-        str | None,
-        typer.Option(help="Hosts to ask over SSH: a file, a set such as node[01-04], or - (standard input)."),
-    ] = None,
-    local: Annotated[bool, typer.Option("--local", help="Ask this machine (the default without --hosts).")] = False,
-    job: Annotated[
-        str | None, typer.Option(help="The job, where several run: its rendezvous id, address:port or Slurm id.")
-    ] = None,
-    pid: Annotated[int | None, typer.Option(help="Any process of the job (one host only).", min=1)] = None,
-    user: Annotated[str | None, typer.Option(help="The user who runs the job.")] = None,
+    hosts: options.Hosts = None,
+    local: options.Local = False,
+    job: options.Job = None,
+    pid: options.Pid = None,
+    user: options.User = None,
     live_dump: Annotated[
         bool,
         typer.Option("--live-dump", help="Ask running ranks for their flight recorder, by a few lines run in each."),
@@ -52,21 +49,14 @@ def _options(
         bool | None,
         typer.Option("--ras/--no-ras", help="Ask NCCL's RAS service; unless said, only NCCL 2.28.7 and later."),
     ] = None,
-    identity: Annotated[
-        Path | None, typer.Option("--identity", "-i", help="The one private key to log in with.")
-    ] = None,
-    accept_new_host_keys: Annotated[
-        bool, typer.Option("--accept-new-host-keys", help="Trust hosts that known_hosts does not name yet.")
-    ] = False,
+    identity: options.Identity = None,
+    accept_new_host_keys: options.AcceptNewHostKeys = False,
 ) -> "tuple[Target, Request]":
-    target = _target(hosts, local, identity, accept_new_host_keys)
-    if pid is not None and len(target.hosts) > 1:
-        raise UsageError("--pid names a process on one host, and there are several", "name the job with --job")
+    target = make_target(hosts, local, identity, accept_new_host_keys)
     if no_stacks and (blocking_stacks or native_stacks):
         raise UsageError("--no-stacks contradicts the other stack options", "give one of them")
     if interval * 2 > deadline:
         raise UsageError(f"an interval of {interval:g} s does not fit a deadline of {deadline:g} s", "raise --deadline")
-    from ncclprobe.probe.selection import Selection
     from ncclprobe.probe.source import Options
     from ncclprobe.workflow import Request
 
@@ -79,11 +69,21 @@ def _options(
         user_code=not no_user_code,
         ras=ras,
     )
-    selection = Selection(job=job, pid=pid, user=user)
+    selection = make_selection(target, job, pid, user)
     return target, Request(options=allowed, selection=selection, deadline_s=deadline)
 
 
-def _target(hosts: str | None, local: bool, identity: Path | None, accept_new_host_keys: bool) -> "Target":
+def make_selection(target: "Target", job: str | None, pid: int | None, user: str | None) -> "Selection":
+    """Which job is meant; UsageError for a pid on several hosts."""
+    if pid is not None and len(target.hosts) > 1:
+        raise UsageError("--pid names a process on one host, and there are several", "name the job with --job")
+    from ncclprobe.probe.selection import Selection
+
+    return Selection(job=job, pid=pid, user=user)
+
+
+def make_target(hosts: str | None, local: bool, identity: Path | None, accept_new_host_keys: bool) -> "Target":
+    """The hosts and the way to them; UsageError when the options do not fit together."""
     from ncclprobe.workflow import Target
 
     if hosts is None:

@@ -10,7 +10,7 @@ import traceback
 import typer
 
 from ncclprobe import __version__
-from ncclprobe.cli import analyze, collect, diagnose, repro, simulate
+from ncclprobe.cli import analyze, collect, diagnose, doctor, repro, run, simulate
 from ncclprobe.model.errors import BundleError, NcclprobeError, UsageError
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app = typer.Typer(
 app.command("diagnose")(diagnose.diagnose)
 app.command("collect")(collect.collect)
 app.command("analyze")(analyze.analyze)
+app.command("doctor")(doctor.doctor)
+app.command("run", context_settings={"allow_interspersed_args": False})(run.run)
 app.command("repro")(repro.repro)
 app.command("simulate")(simulate.simulate)
 

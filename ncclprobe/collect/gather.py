@@ -30,11 +30,12 @@ _TOO_LATE = ("the deadline passed", "allow more time with --deadline")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What every host is asked for. `deadline_s` is for the whole collection."""
+    """What every host is asked for. `deadline_s` is for the whole collection; `purpose`: "evidence" or "checkup"."""
 
     options: Options = field(default_factory=Options)
     selection: Selection = field(default_factory=Selection)
     deadline_s: float = 60.0
+    purpose: str = "evidence"
 
 
 def gather(
@@ -154,5 +155,6 @@ class _Run:
             "deadline_s": max(1.0, left_s - _TIME_TO_ANSWER_S),
             "options": asdict(self.request.options),
             "selection": asdict(self.request.selection),
+            "purpose": self.request.purpose,
         }
         return kit.payload(self._kit, body)

@@ -19,6 +19,7 @@ class Kind(str, Enum):
     RAS = "ras"
     NIC = "nic"
     USER_CODE = "user-code"
+    CHECKUP = "checkup"
 
     __str__ = str.__str__
 

@@ -18,6 +18,7 @@ from ncclprobe.probe import identity, proc
 from ncclprobe.probe.roles import assign_roles
 from ncclprobe.probe.scan import Scan, is_python, scan
 
+NO_RANK = "no rank of a distributed job"
 _MAPS_LIMIT_BYTES = 8 << 20
 _MAX_NAMED = 8
 
@@ -58,12 +59,12 @@ def _no_rank(host: str, found: Scan) -> Gap:
     if found.refused:
         reason, action = _refusal(found)
         why += f"; {reason}"
-    elif _hides_others(found.root):
+    elif hides_others(found.root):
         why, action = f"{why}; /proc hides other users' processes (hidepid)", "run as root, or as the job's user"
     elif torches:
         why += f"; {_pids(torches)} run torch without it, as torch.multiprocessing.spawn does, which sets it too late"
         action = "start the ranks with torchrun, srun or mpirun; py-spy dump --pid PID shows one by hand"
-    return Gap(who=host, what="no rank of a distributed job", why=why, action=action)
+    return Gap(who=host, what=NO_RANK, why=why, action=action)
 
 
 def _refusal(found: Scan) -> tuple[str, str]:
@@ -111,7 +112,8 @@ def _has_torch(pid: int, root: Path) -> bool:
     return b"/libtorch" in (proc.read(pid, "maps", _MAPS_LIMIT_BYTES, root) or b"")
 
 
-def _hides_others(root: Path) -> bool:
+def hides_others(root: Path = proc.ROOT) -> bool:
+    """Whether /proc is mounted so that we see no processes but our own."""
     mounts = (proc.read(os.getpid(), "mounts", root=root) or b"").decode("utf-8", "replace")
     options = [line.split()[3] for line in mounts.splitlines() if line.startswith("proc /proc ")]
     return os.geteuid() != 0 and any("hidepid=" in option and "hidepid=0" not in option for option in options)

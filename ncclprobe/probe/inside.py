@@ -1,6 +1,6 @@
 """Opening files as a process of the job sees them, which may live in a container and belong to anybody.
 
-In: a pid and a path in its file system. Out: an open file that the process's own user may read.
+In: a pid and a path in its file system. Out: an open file that the process's own user may read, or what it names else.
 
 Absolute links inside a container would lead out of it when followed from here, so each part of the path is opened by
 itself and links are followed by hand, like chroot(2). While that goes on we act as the user of the process: nothing is
@@ -9,8 +9,9 @@ read that the user could not read, and root may not read a home directory on NFS
 
 import errno
 import os
+import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO
 
@@ -34,6 +35,46 @@ def list_inside(pid: int, path: str) -> list[str]:
         directory = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         opened.callback(os.close, directory)
         return sorted(os.listdir(directory))
+
+
+@contextmanager
+def folder_inside(pid: int, path: str) -> Iterator[int]:
+    """A descriptor that marks a directory, for as long as we act as the user of the process; OSError without one."""
+    with ExitStack() as opened:
+        parent, name = _walk(pid, path, opened)
+        yield _open_path(name, opened, dir_fd=parent, flags=os.O_DIRECTORY)
+
+
+def write_pipe_inside(pid: int, path: str, data: bytes) -> None:
+    """Bytes into a named pipe, or OSError at once: ENXIO when nobody reads it, EAGAIN when it is full."""
+    with ExitStack() as opened:
+        parent, name = _walk(pid, path, opened)
+        _check_type(name, parent, stat.S_ISFIFO, "not a pipe")
+        pipe = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
+        opened.callback(os.close, pipe)
+        if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
+            raise OSError(errno.EINVAL, "not a pipe")
+        os.write(pipe, data)
+
+
+def connect_inside(pid: int, path: str, timeout_s: float) -> socket.socket:
+    """A connection to a socket in the file system; OSError when there is none, or nobody listens."""
+    with ExitStack() as opened:
+        parent, name = _walk(pid, path, opened)
+        _check_type(name, parent, stat.S_ISSOCK, "not a socket")
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.settimeout(timeout_s)
+            connection.connect(f"/proc/self/fd/{parent}/{name}")  # a path of sockets has at most 107 bytes
+        except OSError:
+            connection.close()
+            raise
+        return connection
+
+
+def _check_type(name: str, parent: int, is_right: Callable[[int], bool], what: str) -> None:
+    if not is_right(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+        raise OSError(errno.EINVAL, what)
 
 
 def _walk(pid: int, path: str, opened: ExitStack) -> tuple[int, str]:
@@ -74,16 +115,16 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")][::-1]
 
 
-def _open_path(name: str, opened: ExitStack, *, dir_fd: int | None = None, follow: bool = False) -> int:
+def _open_path(name: str, opened: ExitStack, *, dir_fd: int | None = None, follow: bool = False, flags: int = 0) -> int:
     """A descriptor that only marks the place: opening a pipe or a device for reading could block or disturb it."""
-    found = os.open(name, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW), dir_fd=dir_fd)
+    flags |= os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    found = os.open(name, flags, dir_fd=dir_fd)
     opened.callback(os.close, found)
     return found
 
 
 def _open_regular(name: str, parent: int) -> BinaryIO:
-    if not stat.S_ISREG(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
+    _check_type(name, parent, stat.S_ISREG, "not a regular file")
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     file = os.fdopen(os.open(name, flags, dir_fd=parent), "rb")
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,14 @@ from ncclprobe.model.evidence import Gap
 from ncclprobe.model.job import JobProcess
 from ncclprobe.model.manifest import Outcome
 from ncclprobe.parse import processes as process_format
+from ncclprobe.probe.checkup import CHECKUP, find_checks
 from ncclprobe.probe.crew import Crew, Task
 from ncclprobe.probe.discover import discover
 from ncclprobe.probe.harvest import Harvest, messages
 from ncclprobe.probe.lifeline import die_with_parent
 from ncclprobe.probe.plugins import find_sources
 from ncclprobe.probe.selection import Selected, Selection, select
-from ncclprobe.probe.source import Context, Options
+from ncclprobe.probe.source import Context, Options, Source
 from ncclprobe.probe.stream import HELLO_NAME, HOST_NAME, TarStream
 from ncclprobe.probe.worker import Message
 
@@ -72,7 +73,7 @@ def _collect(crew: Crew, stream: TarStream, request: dict[str, Any], directory: 
             tools=directory / "tools",
             deadline=crew.deadline,
         )
-        _run_waves(crew, harvest, context)
+        _run_waves(crew, harvest, context, find_checks() if request.get("purpose") == CHECKUP else find_sources())
     stream.add_json(HOST_NAME, _summary(harvest, selected))
 
 
@@ -99,8 +100,8 @@ def _discovery_messages(host: str, own_pid: int) -> Iterator[Message]:
     yield from ({"gap": asdict(gap)} for gap in found.gaps)
 
 
-def _run_waves(crew: Crew, harvest: Harvest, context: Context) -> None:
-    wanted = [source for source in find_sources() if source.is_wanted(context.options)]
+def _run_waves(crew: Crew, harvest: Harvest, context: Context, sources: Iterable[Source]) -> None:
+    wanted = [source for source in sources if source.is_wanted(context.options)]
     for wave in sorted({source.wave for source in wanted}):
         known = replace(context, earlier=tuple(harvest.collected))
         tasks = [

@@ -90,7 +90,7 @@ def ptrace_obstacle(pid: int, root: Path = ROOT) -> tuple[str, str]:
     if target.get("TracerPid", "0") != "0":
         tracer = target["TracerPid"]
         return f"process {tracer} traces it already", f"end the debugger or tracer with pid {tracer} first"
-    scope = _yama_scope(root)
+    scope = yama_scope(root)
     if scope == 3:
         return "kernel.yama.ptrace_scope is 3: nobody may trace", "boot the host with another value of it"
     if _has_ptrace(own, "CapEff"):
@@ -130,7 +130,13 @@ def _has_more(target: dict[str, str], own: dict[str, str]) -> bool:
     return bool(int(target.get("CapPrm", "0"), 16) & ~int(own.get("CapEff", "0"), 16))
 
 
-def _yama_scope(root: Path) -> int:
+def may_ptrace(pid: int, root: Path = ROOT) -> bool:
+    """Whether a process has CAP_SYS_PTRACE in effect."""
+    return _has_ptrace(status(pid, root), "CapEff")
+
+
+def yama_scope(root: Path = ROOT) -> int:
+    """kernel.yama.ptrace_scope, 0 where there is none: 0 same user, 1 own descendants, 2 capability, 3 nobody."""
     try:
         return int((root / "sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):

@@ -17,6 +17,9 @@ from ncclprobe.analyze.detector import find_detectors
 from ncclprobe.cli.main import app
 from ncclprobe.model import evidence, manifest, report
 from ncclprobe.model.report import Cause
+from ncclprobe.prepare.environment import make_plan
+from ncclprobe.prepare.job_rules import JOB_RULES
+from ncclprobe.prepare.rules import RULES
 from ncclprobe.probe.plugins import find_sources
 from ncclprobe.probe.source import Options, Source
 from ncclprobe.report.renderer import find_renderers
@@ -161,7 +164,9 @@ def shown_commands() -> Iterator[tuple[Path, list[str]]]:
         for block in code_blocks(path.read_text(encoding="utf-8")):
             for line in re.findall(r"^(?:\$ )?(?:sudo )?ncclprobe (?!  |\[)([a-z-][^#|>\n]*)", block, re.MULTILINE):
                 if "[OPTIONS]" not in line:
-                    yield path, shlex.split(line.strip())
+                    words = shlex.split(line.strip())
+                    # What follows `--` is a command of its own.
+                    yield path, words[: words.index("--")] if "--" in words else words
 
 
 def test_commands_in_examples_exist() -> None:
@@ -259,6 +264,21 @@ def test_every_source_is_documented(source: Source) -> None:
 def test_no_source_is_documented_that_is_gone() -> None:
     names = {source.name for source in find_sources()}
     assert {heading for heading in sections(page("reference/evidence.md")) if "_" in heading} <= names
+
+
+# Rules of the doctor
+
+
+def test_every_rule_of_the_doctor_is_documented_with_its_level() -> None:
+    table = rows(sections(page("how-to/prepare-a-job.md"))["What the doctor checks"])
+    documented_rules = {row[0].strip("`"): row[1] for row in table if row[0].startswith("`")}
+    assert documented_rules == {rule.name: str(rule.level) for rule in (*RULES, *JOB_RULES)}
+
+
+def test_every_variable_that_run_sets_is_documented() -> None:
+    table = list(rows(sections(page("how-to/prepare-a-job.md"))["What it sets, and what that costs"]))
+    shown = {name: row[1].strip("`") for row in table for name in re.findall(r"`([A-Z_]+)`", row[0])}
+    assert shown == make_plan({}, "DIR").variables
 
 
 # What hosts answer

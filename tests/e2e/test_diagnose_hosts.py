@@ -72,6 +72,21 @@ def assert_planted(report: dict) -> None:  # type: ignore[type-arg]
     assert PLANTED in verdict["where"][0]["source_line"]
 
 
+def test_the_doctor_looks_at_every_host_and_at_the_settings_of_all_ranks(hosts: RealHosts) -> None:
+    files_before = [host.tmp_files() for host in hosts]
+    done = ncclprobe(hosts, "doctor", "--hosts", str(hosts.hosts_file), "--format", "json")
+    checkup = json.loads(done.stdout)
+    assert done.returncode == (0 if checkup["is_clear"] else 1)
+    assert [host["host"] for host in checkup["hosts"]] == ["node0", "node1", "node2"]
+    for host in checkup["hosts"]:
+        states = {check["name"]: check["state"] for check in host["checks"]}
+        assert (states["ranks"], states["stacks"], states["live_dump"], states["room"]) == ("ok", "ok", "ok", "ok")
+    assert checkup["settings_of"] == "6 ranks"
+    assert {rank for advice in checkup["advice"] for rank in advice["ranks"]} == set(range(6)), "no rank has a pipe"
+    for host, before in zip(hosts, files_before, strict=True):
+        assert_nothing_stays(host, before)
+
+
 def test_with_live_dumps_the_rank_the_line_and_the_branch_are_certain(hosts: RealHosts) -> None:
     files_before = [host.tmp_files() for host in hosts]
     status, report = diagnose(hosts, "--live-dump")

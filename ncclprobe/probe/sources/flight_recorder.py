@@ -2,10 +2,6 @@
 
 In: the ranks' environment, which says where they go. Out: one file per dump of a rank of this host that is younger than
 the job; a home directory on NFS holds those of all hosts.
-
-Names (torch ProcessGroupNCCL, HeartbeatMonitor): a prefix plus the global rank. TORCH_NCCL_DEBUG_INFO_TEMP_FILE, or
-since 2.8 TORCH_FR_DUMP_TEMP_FILE, sets it; else /tmp/nccl_trace_rank_ (to 2.6), then nccl_trace_rank_ (2.8) or
-comm_lib_trace_rank_ (2.9 and later) in $HOME/.cache/torch, in $XDG_CACHE_HOME/torch where that is set (2.12).
 """
 
 import os
@@ -16,14 +12,13 @@ from collections.abc import Iterator, Sequence
 from ncclprobe.model.evidence import Gap, Kind
 from ncclprobe.model.job import JobProcess
 from ncclprobe.probe import identity, proc
+from ncclprobe.probe.dump_files import CLOCK_SLACK_NS, prefixes
 from ncclprobe.probe.inside import list_inside, open_inside
 from ncclprobe.probe.source import Context, Disturbance, Found, Source
 
-_PREFIX_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _LIMIT_BYTES = 64 << 20
 _MAX_RANK_DIGITS = 7
 _MAX_LOCAL_RANKS = 1024
-_CLOCK_SLACK_NS = 2 * 10**9  # the start of a process is known to the second
 
 
 def collect(context: Context) -> Iterator[Found | Gap]:
@@ -34,7 +29,7 @@ def collect(context: Context) -> Iterator[Found | Gap]:
     seen: set[tuple[int, int]] = set()
     stale: dict[str, list[int]] = {}
     for process in context.ranks:
-        for prefix in _prefixes(environs[process.pid]):
+        for prefix in prefixes(environs[process.pid]):
             for rank in sorted(_dumped_ranks(process.pid, prefix) & wanted):
                 found = _read(process.pid, rank, prefix, starts.get(rank, min(starts.values())), seen)
                 if isinstance(found, int):
@@ -56,14 +51,6 @@ def _ranks_here(ranks: Sequence[JobProcess], environs: dict[int, dict[str, str]]
     return here
 
 
-def _prefixes(environ: dict[str, str]) -> list[str]:
-    chosen = [environ[name] for name in _PREFIX_VARIABLES if environ.get(name)]
-    home = environ.get("HOME", "/root")
-    caches = [cache for cache in (environ.get("XDG_CACHE_HOME"), f"{home}/.cache") if cache]
-    names = ("comm_lib_trace_rank_", "nccl_trace_rank_")
-    return [*chosen, *(f"{cache}/torch/{name}" for cache in caches for name in names), "/tmp/nccl_trace_rank_"]  # noqa: S108
-
-
 def _dumped_ranks(pid: int, prefix: str) -> set[int]:
     pattern = re.compile(re.escape(os.path.basename(prefix)) + rf"(\d{{1,{_MAX_RANK_DIGITS}}})", re.ASCII)
     try:
@@ -82,7 +69,7 @@ def _read(pid: int, rank: int, prefix: str, started_ns: int, seen: set[tuple[int
             if (status.st_dev, status.st_ino) in seen:
                 return None
             seen.add((status.st_dev, status.st_ino))
-            if status.st_mtime_ns < started_ns - _CLOCK_SLACK_NS:
+            if status.st_mtime_ns < started_ns - CLOCK_SLACK_NS:
                 return rank
             data = file.read(_LIMIT_BYTES)
     except OSError as error:

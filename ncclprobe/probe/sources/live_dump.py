@@ -1,6 +1,7 @@
 """Flight recorders of running ranks, asked for by running a few lines inside each process.
 
-In: the ranks. Out: one dump per rank and recorder. Only on request: it disturbs the process itself for milliseconds.
+In: the ranks that have not answered in a gentler way. Out: one dump per rank and recorder. Only on request: it disturbs
+the process itself for milliseconds.
 """
 
 import time
@@ -13,13 +14,17 @@ from ncclprobe.model.evidence import Gap, Kind
 from ncclprobe.model.job import JobProcess
 from ncclprobe.parse import stacks
 from ncclprobe.probe import live_dump, pyspy
+from ncclprobe.probe.dump_files import asked_already
 from ncclprobe.probe.source import Context, Disturbance, Found, Source
 
 _AT_ONCE = 4
 
 
 def collect(context: Context) -> Iterator[Found | Gap]:
-    """After the stacks, so that a rank was looked at before it was touched."""
+    """After the stacks, so that a rank was looked at before it was touched, and after pipes and servers."""
+    silent = [process for process in context.ranks if process.rank not in asked_already(context)]
+    if not silent and context.ranks:
+        return
     libraries = live_dump.InjectionLibraries(
         injector=context.tools / "injector.so", code=context.tools / "injection.so"
     )
@@ -33,7 +38,7 @@ def collect(context: Context) -> Iterator[Found | Gap]:
         return
     spy = pyspy.find(context.tools)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        for answers in pool.map(lambda process: list(_ask(process, libraries, spy)), context.ranks):
+        for answers in pool.map(lambda process: list(_ask(process, libraries, spy)), silent):
             yield from answers
 
 
@@ -76,6 +81,6 @@ SOURCE = Source(
     name="live_dump",
     disturbs=Disturbance.INJECTION,
     collect=collect,
-    wave=2,
+    wave=4,
     is_wanted=lambda options: options.live_dump,
 )

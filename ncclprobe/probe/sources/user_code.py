@@ -79,6 +79,6 @@ SOURCE = Source(
     name="user_code",
     disturbs=Disturbance.NOTHING,
     collect=collect,
-    wave=3,
+    wave=5,
     is_wanted=lambda options: options.user_code,
 )

@@ -1,13 +1,15 @@
 """Files are opened as the process of the job sees them, and as its user: never what lies outside its root."""
 
 import os
+import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ncclprobe.probe.inside import list_inside, open_inside
+from ncclprobe.probe.inside import connect_inside, list_inside, open_inside, write_pipe_inside
 from ncclprobe.probe.lifeline import death_signal, die_with_parent
 from tests.unit.probe.processes import NOBODY, SLEEPER, in_child, is_gone, running, wait_until
 
@@ -170,3 +172,36 @@ def signal_pause() -> None:
 
     signal.alarm(60)
     signal.pause()
+
+
+class TestPipesAndSockets:
+    @needs_root
+    def test_a_socket_of_another_user_in_a_place_of_his_own(self) -> None:
+        """The way there leads through /proc/self, which is closed to most who have changed their user."""
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+            place = Path(folder) / ("x" * 100)
+            place.mkdir(mode=0o700)
+            descriptor = os.open(place, os.O_RDONLY)
+            listener.bind(f"/proc/self/fd/{descriptor}/socket")  # its path is too long for bind
+            os.close(descriptor)
+            listener.listen()
+            for path in (Path(folder), place, place / "socket"):
+                os.chown(path, NOBODY, NOBODY)
+            with running("echo ready; exec sleep 600", command=("/bin/sh", "-c"), user=NOBODY, cwd="/") as pid:
+                with connect_inside(pid, str(place / "socket"), 1.0) as connection:
+                    assert connection.getpeername()
+                with pytest.raises(OSError, match="not a pipe"):
+                    write_pipe_inside(pid, str(place / "socket"), b"1")
+            assert os.geteuid() == 0
+
+    def test_a_pipe_is_written_to_and_never_waited_for(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "pipe")
+        with running(cwd=tmp_path) as pid:
+            with pytest.raises(OSError, match="No such device"):
+                write_pipe_inside(pid, "pipe", b"1")
+            reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+            write_pipe_inside(pid, "pipe", b"1")
+            assert os.read(reader, 10) == b"1"
+            os.close(reader)
+            with pytest.raises(OSError, match="not a socket"):
+                connect_inside(pid, "pipe", 1.0)

@@ -1,0 +1,127 @@
+"""Flight recorders of running ranks whose program runs torch's worker server or debug server.
+
+In: the ranks' environment and arguments, which must say so. Out: one JSON dump per rank and recorder, without frames.
+
+`TORCH_WORKER_SERVER_SOCKET` names a socket in the file system (torch.distributed.elastic.control_plane, 2.4 and later).
+`torch.distributed.debug.start_debug_server` (2.10 and later) listens on a TCP port of all addresses, which no variable
+names: a rank's ports are tried only where a word of its job speaks of a debug server, and never the job's own store.
+The handlers used here need no interpreter lock and go on in threads of the server's own.
+"""
+
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from ncclprobe.model.evidence import Gap, Kind
+from ncclprobe.model.job import JobProcess, Role
+from ncclprobe.probe import handlers, proc
+from ncclprobe.probe.dump_files import asked_already
+from ncclprobe.probe.inside import connect_inside
+from ncclprobe.probe.listeners import connect_to, open_ports
+from ncclprobe.probe.source import Context, Disturbance, Found, Source
+
+SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
+RECORDERS = ("dump_nccl_trace_json", "fr_trace_json")
+_HINT = re.compile(r"debug[-_.]?server", re.IGNORECASE)
+_OFF = ("", "0", "false", "no", "off", "none")
+_RANK_S, _CONNECT_S = 5.0, 1.0
+_AT_ONCE, _MAX_PORTS = 8, 8
+_ACTION = "the other evidence stays; --live-dump asks in another way"
+
+_connecting = threading.Lock()  # to connect, the process takes the user of a rank, and can be only one at a time
+_Connect = Callable[[], socket.socket]
+
+
+def collect(context: Context) -> Iterator[Found | Gap]:
+    """Ranks that have not answered through their pipe, at once."""
+    done = asked_already(context)
+    launchers = {one.pid: one.command for one in context.processes if one.role is Role.LAUNCHER}
+    jobs = []
+    for process in context.ranks:
+        environ = proc.environ(process.pid) or {}
+        has_server = speaks_of_server(environ, process.command, launchers.get(process.parent_pid or 0, ""))
+        if process.rank not in done and (environ.get(SOCKET_VARIABLE) or has_server):
+            jobs.append((process, environ))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for answers in pool.map(lambda job: list(_ask(*job)), jobs):
+            yield from answers
+
+
+def speaks_of_server(environ: Mapping[str, str], *commands: str) -> bool:
+    """Whether a variable that is on, or an argument, has "debug server" in its name."""
+    variables = (name for name, value in environ.items() if value.strip().lower() not in _OFF)
+    words = (word for command in commands for word in command.split() if word.rpartition("=")[2].lower() not in _OFF)
+    return any(_HINT.search(word) for word in (*variables, *words))
+
+
+def _ask(process: JobProcess, environ: Mapping[str, str]) -> Iterator[Found | Gap]:
+    start_ns, deadline = time.time_ns(), time.monotonic() + _RANK_S
+    try:
+        place, connect, known = _find(process, environ, deadline)
+        dumps = {name: handlers.call(connect(), name, deadline) for name in RECORDERS if name in known}
+        if not dumps:
+            raise OSError("it has no handler for the flight recorder, as before torch 2.6")
+    except OSError as error:
+        why = f"its worker server: {error.strerror or error}"
+        yield Gap(who=f"rank {process.rank}", what="no dump from the worker server", why=why[:300], action=_ACTION)
+        return
+    for name, data in _with_entries(dumps).items():
+        yield Found(
+            file=f"rank{process.rank}.{name}.json",
+            kind=Kind.FLIGHT_RECORDER,
+            origin=f"POST /handler/{name} at {place}",
+            data=data,
+            rank=process.rank,
+            pid=process.pid,
+            start_ns=start_ns,
+            end_ns=time.time_ns(),
+        )
+
+
+def _find(process: JobProcess, environ: Mapping[str, str], deadline: float) -> tuple[str, _Connect, set[str]]:
+    """Where it listens, how to get there, and its handlers; OSError when it does not."""
+    path = environ.get(SOCKET_VARIABLE)
+    if path:
+        connect = partial(_connect_to_socket, process.pid, path)
+        return path, connect, handlers.names(connect(), deadline)
+    ports = [port for port in open_ports(process.pid) if str(port) != environ.get("MASTER_PORT")]
+    problem = OSError("the job speaks of a debug server, and this rank listens nowhere")
+    for port in ports[:_MAX_PORTS]:
+        connect = partial(_connect_to_port, process.pid, port)
+        try:
+            limit = min(deadline, time.monotonic() + _CONNECT_S)
+            return f"port {port}", connect, handlers.names(connect(), limit)
+        except OSError as error:
+            problem = error
+    raise problem
+
+
+def _connect_to_port(pid: int, port: int) -> socket.socket:
+    with _connecting:
+        return connect_to(pid, port, _CONNECT_S)
+
+
+def _connect_to_socket(pid: int, path: str) -> socket.socket:
+    """OSError when it is another process's: ranks of one environment name the same, and the last has it."""
+    with _connecting:
+        connection = connect_inside(pid, path, _CONNECT_S)
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    owner = struct.unpack("3i", credentials)[0]
+    if owner != pid:
+        connection.close()
+        raise OSError(f"the socket {path} is that of process {owner}")
+    return connection
+
+
+def _with_entries(dumps: dict[str, bytes]) -> dict[str, bytes]:
+    """An empty recorder beside a filled one would read as a rank that waits for nobody."""
+    filled = {name: data for name, data in dumps.items() if b"profiling_name" in data}
+    return filled or dumps
+
+
+SOURCE = Source(name="worker_server", disturbs=Disturbance.NOTHING, collect=collect, wave=3)
