@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ncclprobe.bundle.reader import Bundle, is_bundle, open_bundle
 from ncclprobe.model.errors import NcclprobeError, ParseError, UsageError
@@ -29,7 +28,7 @@ class Inputs:
     A loose log is given as its path: it may be too large to be carried about.
     """
 
-    items: list[tuple[Artifact, Callable[[], Any]]] = field(default_factory=list)
+    items: list[tuple[Artifact, Callable[[], bytes | Path]]] = field(default_factory=list)
     hosts: list[HostOutcome] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
 

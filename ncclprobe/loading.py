@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ncclprobe.model.collectives import Recording
@@ -27,7 +28,7 @@ from ncclprobe.parse.isolated import parse_isolated
 from ncclprobe.parse.log.file import parse_log
 from ncclprobe.parse.parsed import Parsed
 
-Item = tuple[Artifact, Callable[[], Any]]
+Item = tuple[Artifact, Callable[[], bytes | Path]]
 
 _PARSERS: dict[Kind, Callable[[Any], Parsed[Any]]] = {
     Kind.FLIGHT_RECORDER: flight_recorder.parse,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 from ncclprobe.model.errors import NcclprobeError, ParseError
@@ -24,7 +25,7 @@ from ncclprobe.parse.isolated_worker import Parser
 from ncclprobe.parse.parsed import Parsed
 
 Result = Parsed[Any] | NcclprobeError
-Job = tuple[Parser, Callable[[], bytes]]
+Job = tuple[Parser, Callable[[], bytes | Path]]
 
 WALL_SECONDS = 30
 _EXIT_SECONDS = 5
@@ -71,11 +72,12 @@ class _Pool:
         self._workers: list[_Worker] = []
         self._method = _start_method()
 
-    def give(self, number: int, parser: Parser, data: bytes) -> None:
+    def give(self, number: int, parser: Parser, data: bytes | Path) -> None:
         """Hand a job to a worker, as soon as one is free."""
         while (worker := self._free_worker()) is None:
             self._wait()
-        worker.job, worker.deadline_s = number, time.monotonic() + WALL_SECONDS
+        longer_s = isolated_worker.cpu_seconds(data) - isolated_worker.CPU_SECONDS
+        worker.job, worker.deadline_s = number, time.monotonic() + WALL_SECONDS + 2 * longer_s
         try:
             worker.connection.send((parser, data))
         except OSError:

@@ -19,12 +19,22 @@ from ncclprobe.model.errors import ParseError
 from ncclprobe.parse.parsed import Parsed
 from ncclprobe.parse.text import clean
 
-Parser = Callable[[bytes], Parsed[Any]]
+Parser = Callable[[Any], Parsed[Any]]
 Result = Parsed[Any] | ParseError
 
 MEMORY_BYTES = 2 << 30
 CPU_SECONDS = 10.0
+BYTES_PER_S = 10e6  # a log of text that is new in every line takes half of that time
 _TOO_LARGE = "refused: reading it needs more memory than any such file should"
+
+
+def cpu_seconds(data: bytes | Path) -> float:
+    """How long one file may take: bytes at hand are few; a log that is streamed may be of any length."""
+    size_bytes = 0
+    if isinstance(data, Path):
+        with suppress(OSError):
+            size_bytes = data.stat().st_size
+    return CPU_SECONDS + size_bytes / BYTES_PER_S
 
 
 def work(connection: Connection, inherited: Iterable[Connection]) -> None:
@@ -35,7 +45,7 @@ def work(connection: Connection, inherited: Iterable[Connection]) -> None:
     with suppress(EOFError, OSError):  # the process that gives the files is gone
         while True:
             parser, data = connection.recv()
-            _limit()
+            _limit(cpu_seconds(data))
             result = parse(parser, data)
             try:
                 connection.send(result)
@@ -43,7 +53,7 @@ def work(connection: Connection, inherited: Iterable[Connection]) -> None:
                 connection.send(ParseError(_TOO_LARGE))
 
 
-def parse(parser: Parser, data: bytes) -> Result:
+def parse(parser: Parser, data: bytes | Path) -> Result:
     """What the parser says. All it can raise becomes a ParseError."""
     try:
         return parser(data)
@@ -69,12 +79,12 @@ def _prepare() -> None:
     gc.set_threshold(100_000, 10, 10)
 
 
-def _limit() -> None:
+def _limit(seconds: float) -> None:
     """For the next file, on top of what this process uses already: a parent with torch in it maps tens of GiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     _set_soft_limit(resource.RLIMIT_AS, pages * os.sysconf("SC_PAGE_SIZE") + MEMORY_BYTES)
     # Not RLIMIT_CPU: it is a total, and the kernel counts ticks where getrusage tells measured time.
-    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _set_soft_limit(kind: int, value: int) -> None:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case
 from ncclprobe.analyze.detector import Detector
+from ncclprobe.analyze.listened import listened_to
 from ncclprobe.analyze.logs import Said, cite_said
+from ncclprobe.analyze.phases import Phase
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.log import (
@@ -17,6 +19,7 @@ from ncclprobe.model.log import (
     CommEvent,
     Setting,
     SetupError,
+    StoreTimeout,
     StoreUnreachable,
     StoreWait,
     WorkTimeout,
@@ -122,9 +125,10 @@ def _bad_setup(case: Case) -> Iterator[Finding]:
     said = list(case.logs.of(SetupError))
     if not said:
         return
-    named = {rank for _, what in case.logs.facts(SetupError) for rank in what.ranks}
-    ranks = tuple(sorted(named)) or tuple(sorted({s.record.rank for s in said if s.record.rank is not None}))
-    is_few = bool(ranks) and 2 * len(ranks) < max(len(case.expected), 1)
+    # Of two versions that differ either may be the wrong one.
+    named = {r for _, what in case.logs.facts(SetupError) if "ismatch" not in what.text for r in what.ranks}
+    ranks = tuple(sorted(named or {s.record.rank for s in said if s.record.rank is not None}))
+    is_few = bool(named) or 2 * len(ranks) < max(len(case.expected), 1)
     yield Finding(
         cause=Cause.INIT_MISCONFIGURED,
         summary=f"Set-up failed: {said[0].record.quote}"[:200],
@@ -139,20 +143,24 @@ def _bad_setup(case: Case) -> Iterator[Finding]:
 def _never_joined(case: Case) -> Iterator[Finding]:
     """Ranks without a line, while the others wait for everybody."""
     waiting = _waiting_at_start(case)
-    arrived = set(waiting) | {s.record.rank for s in case.logs.of(Activity) if s.record.rank is not None}
+    arrived = set(waiting) | {s.record.rank for s in case.logs.of(Activity, StoreTimeout) if s.record.rank is not None}
     absent = tuple(rank for rank in case.expected if rank not in arrived)
-    if not waiting or not absent or case.world_size is None or 2 * len(waiting) <= len(case.expected):
+    if not waiting or not absent or case.world_size is None:
+        return
+    if 2 * len(waiting) <= len(case.expected) and not _is_counted(case, arrived):
         return
     said = waiting[min(waiting)]
-    is_silent = not set(absent) & case.logs.heard
+    is_silent = not set(absent) & case.logs.heard and not isinstance(said.record.what, Activity)
+    is_named = set(absent) <= listened_to(case)
     yield Finding(
         cause=Cause.RANK_NEVER_JOINED,
         summary=(
             f"{name_ranks(absent).capitalize()} never reached the set-up in which {name_ranks(waiting)} wait for all "
             f"{case.world_size} ranks."
         )[:200],
-        guilty_ranks=absent,
-        confidence=Confidence.PROBABLE if is_silent else Confidence.POSSIBLE,
+        guilty_ranks=absent if is_named else (),
+        suspects=() if is_named else absent,
+        confidence=Confidence.PROBABLE if is_silent and is_named else Confidence.POSSIBLE,
         victims=tuple(sorted(waiting)),
         blocked_on=BlockedOn(group="default_pg", seq=None, op="init"),
         evidence=(cite_said(said, f"{name_ranks(waiting)} wait in set-up"),),
@@ -161,9 +169,19 @@ def _never_joined(case: Case) -> Iterator[Finding]:
     )
 
 
+def _is_counted(case: Case, arrived: set[int]) -> bool:
+    """Whether the store counted exactly those that are heard: then the others are those that did not come."""
+    counts = {what.joined for _, what in case.logs.facts(StoreWait) if what.world_size == case.world_size}
+    return len(arrived) in counts and max((count or 0) for count in counts) == len(arrived)
+
+
 def _waiting_at_start(case: Case) -> dict[int, Said]:
-    """Ranks in the store's barrier, or in the creation of the communicator of all ranks."""
+    """Ranks in the store's barrier, in the creation of the communicator of all ranks, or whose last words are of it."""
     waiting = {what.rank: said for said, what in case.logs.facts(StoreWait)}
+    for rank in sorted(case.logs.heard):
+        last = case.logs.of_rank(rank, Activity)[-1:]
+        if last and isinstance(last[0].record.what, Activity) and last[0].record.what.phase == str(Phase.INIT):
+            waiting.setdefault(rank, last[0])
     events = Counter[int]()
     for said, what in case.logs.facts(CommEvent):
         if what.size == case.world_size:

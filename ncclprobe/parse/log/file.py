@@ -10,8 +10,6 @@ from ncclprobe.parse.log.parse import parse
 from ncclprobe.parse.parsed import Parsed
 from ncclprobe.parse.regular_file import open_regular
 
-CPU_SECONDS = 120.0  # a log of some gigabytes is read in full; other files of evidence are far smaller
-
 
 def parse_log(log: bytes | Path) -> Parsed[Any]:
     """ParseError when it is no text, or cannot be opened."""

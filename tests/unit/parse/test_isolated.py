@@ -346,3 +346,12 @@ def test_an_interrupt_is_the_parents_alone() -> None:
         worker.wait(10)
         assert errors.count("Traceback") == 1
         assert errors.rstrip().endswith("KeyboardInterrupt")
+
+
+def test_a_streamed_file_may_take_longer_the_larger_it_is(tmp_path: Path) -> None:
+    (tmp_path / "large.log").touch()
+    with (tmp_path / "large.log").open("wb") as file:
+        file.truncate(100_000_000)
+    assert isolated_worker.cpu_seconds(b"x" * 1000) == isolated_worker.CPU_SECONDS
+    assert isolated_worker.cpu_seconds(tmp_path / "large.log") == isolated_worker.CPU_SECONDS + 10
+    assert isolated_worker.cpu_seconds(tmp_path / "gone.log") == isolated_worker.CPU_SECONDS
