@@ -11,6 +11,7 @@ point-to-point, torch writes whichever counter moved last there, so it says noth
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import compress
 
 from ncclprobe.analyze.timeline import GroupTimeline
 from ncclprobe.model.collectives import GroupStatus, Recording
@@ -74,7 +75,7 @@ def find_nameless(recordings: Iterable[Sourced[Recording]]) -> frozenset[int]:
 
 
 def _groups_with_p2p(recording: Recording) -> set[GroupKey]:
-    indexes = {group for group, is_p2p in zip(recording.group_of, recording.is_p2p, strict=True) if is_p2p}
+    indexes = set(compress(recording.group_of, recording.is_p2p))
     return {(recording.groups[index].name, recording.groups[index].ranks) for index in indexes}
 
 

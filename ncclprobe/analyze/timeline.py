@@ -6,10 +6,10 @@ In: recordings of ranks. Out: one `GroupTimeline` per group, with a `Track` per 
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ncclprobe.model.collectives import CollectiveCall, ProcessGroup, Recording, Signature
+from ncclprobe.model.collectives import CollectiveCall, ProcessGroup, Recording
 from ncclprobe.model.evidence import Artifact
 from ncclprobe.model.frames import Frame, innermost_user_frame
 from ncclprobe.model.records import Sourced
@@ -20,13 +20,17 @@ _MAX_SPAN = 1_000_000  # a ring holds thousands of entries; a wider span of numb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Track:
-    """One rank's collectives in one group: `rows` of its recording in order of `seqs`."""
+    """One rank's collectives in one group: `rows` of its recording in order of `seqs`; ranks may share these arrays.
+
+    `is_gapless`: every number from the first to the last is there once.
+    """
 
     rank: int
     artifact: Artifact
     recording: Recording
     rows: "array[int]"
     seqs: "array[int]"
+    is_gapless: bool
 
     @property
     def first_seq(self) -> int:
@@ -41,11 +45,10 @@ class Track:
     @property
     def last_completed(self) -> int | None:
         """The last call that ended, None when the recorder holds none that did."""
-        done = (
-            seq
-            for seq, row in zip(reversed(self.seqs), reversed(self.rows), strict=True)
-            if self.recording.is_completed[row]
-        )
+        is_completed = self.recording.is_completed
+        if 1 not in is_completed:
+            return None
+        done = (seq for seq, row in zip(reversed(self.seqs), reversed(self.rows), strict=True) if is_completed[row])
         return next(done, None)
 
     def call(self, seq: int) -> CollectiveCall | None:
@@ -84,8 +87,9 @@ def build_timelines(recordings: Iterable[Sourced[Recording]], world_size: int | 
     """One timeline per group that has calls, in order of name. Recordings whose rank is unknown cannot take part."""
     tracks: dict[tuple[str, tuple[int, ...]], dict[int, Track]] = defaultdict(dict)
     groups: dict[tuple[str, tuple[int, ...]], ProcessGroup] = {}
+    layouts = _Layouts()
     for sourced in sorted(recordings, key=lambda s: s.artifact.path):
-        for group, track in _tracks(sourced):
+        for group, track in _tracks(sourced, layouts):
             key = (group.name, group.ranks)
             groups.setdefault(key, group)
             known = tracks[key].get(track.rank)
@@ -105,71 +109,55 @@ def _members(group: ProcessGroup, tracks: dict[int, Track], world_size: int | No
     return tuple(sorted(tracks))
 
 
-def _tracks(sourced: Sourced[Recording]) -> Iterable[tuple[ProcessGroup, Track]]:
+def _tracks(sourced: Sourced[Recording], layouts: "_Layouts") -> Iterator[tuple[ProcessGroup, Track]]:
     recording, rank = sourced.record, sourced.artifact.rank
     if rank is None:
         return
-    rows: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for row, (group, seq, is_p2p) in enumerate(zip(recording.group_of, recording.seq, recording.is_p2p, strict=True)):
-        if not is_p2p:
-            rows[group].append((seq, row))
-    for group, found in rows.items():
-        pairs = sorted(found)
-        pairs = pairs[bisect_left(pairs, (pairs[-1][0] - _MAX_SPAN, 0)) :]
+    for group, (rows, seqs, is_gapless) in layouts.of(recording).items():
         yield (
             recording.groups[group],
             Track(
                 rank=rank,
                 artifact=sourced.artifact,
                 recording=recording,
-                rows=array("I", (row for _, row in pairs)),
-                seqs=array("q", (seq for seq, _ in pairs)),
+                rows=rows,
+                seqs=seqs,
+                is_gapless=is_gapless,
             ),
         )
 
 
-class Tokens:
-    """Small numbers for call signatures that are the same for the purpose of matching, over all ranks."""
+_Layout = tuple["array[int]", "array[int]", bool]
+
+
+class _Layouts:
+    """Where each group's collectives are in a recording. Most ranks of a job have them in the same rows."""
 
     def __init__(self) -> None:
-        self._numbers: dict[object, int] = {}
+        self._known: dict[tuple[bytes, ...], dict[int, _Layout]] = {}
 
-    def of(self, track: Track) -> "array[int]":
-        """One token per sequence number from `track.first_seq` to `track.last_seq`; UNKNOWN where a call is missing."""
-        tokens = array("q", [UNKNOWN]) * (track.last_seq - track.first_seq + 1)
-        of_signature = [self._number(signature) for signature in track.recording.signatures]
-        for seq, row in zip(track.seqs, track.rows, strict=True):
-            tokens[seq - track.first_seq] = of_signature[track.recording.signature_of[row]]
-        return tokens
-
-    def _number(self, signature: Signature) -> int:
-        key = comparable(signature)
-        return self._numbers.setdefault(key, len(self._numbers))
+    def of(self, recording: Recording) -> dict[int, _Layout]:
+        """Per group the rows and numbers, in order of numbers, and whether these have no gap."""
+        key = (recording.group_of.tobytes(), bytes(recording.is_p2p), recording.seq.tobytes())
+        found = self._known.get(key)
+        if found is None:
+            rows_of = _collectives(recording)
+            found = self._known[key] = {group: _layout(rows, recording.seq) for group, rows in rows_of.items()}
+        return found
 
 
-# What members of one call must agree on. Sides that may rightly differ between ranks are left out: the root's lists in
-# gather and scatter, each rank's share in all_to_all, in uneven all_gather and reduce_scatter (torch c10d semantics).
-_COMPARED_SIDES = {
-    "all_gather": ("output_sizes",),
-    "all_gather_into_tensor_coalesced": ("output_sizes",),
-    "_all_gather_base": ("output_sizes",),
-    "all_to_all": (),
-    "all_to_allv": (),
-    "gather": ("input_sizes",),
-    "reduce_scatter": ("input_sizes",),
-    "_reduce_scatter_base": ("input_sizes",),
-    "scatter": ("output_sizes",),
-}
-_SAME_OP = {
-    "_all_gather_base": "all_gather",
-    "_reduce_scatter_base": "reduce_scatter",
-    "all_gather_into_tensor": "all_gather",
-}
-_ALL_SIDES = ("input_sizes", "output_sizes")
+def _collectives(recording: Recording) -> dict[int, list[int]]:
+    """By group, the rows of its collectives; groups in order of their first."""
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row, (group, is_p2p) in enumerate(zip(recording.group_of, recording.is_p2p, strict=True)):
+        if not is_p2p:
+            rows[group].append(row)
+    return rows
 
 
-def comparable(signature: Signature) -> tuple[object, ...]:
-    """The part of a signature that every member of the group must share."""
-    sides = _COMPARED_SIDES.get(signature.op, _ALL_SIDES)
-    dtypes = signature.input_dtypes or signature.output_dtypes
-    return (_SAME_OP.get(signature.op, signature.op), dtypes[:1], *(getattr(signature, side) for side in sides))
+def _layout(rows: list[int], seq_of: "array[int]") -> _Layout:
+    pairs = sorted((seq_of[row], row) for row in rows)
+    pairs = pairs[bisect_left(pairs, (pairs[-1][0] - _MAX_SPAN, 0)) :]
+    seqs = [seq for seq, _ in pairs]
+    is_gapless = seqs == list(range(seqs[0], seqs[0] + len(seqs)))
+    return array("I", [row for _, row in pairs]), array("q", seqs), is_gapless

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
+from ncclprobe.analyze.components import components
 from ncclprobe.analyze.counters import Damaged
 from ncclprobe.analyze.frontier import Frontier, GroupKey
 from ncclprobe.analyze.heads import CallKey, Head
@@ -103,7 +104,7 @@ def find_waits(
         return Waits(heads=heads, roots=(), stalled=(), unheard=(), has_moved=True)
     graph = _Graph(heads, progress, dumped, damaged)
     roots: list[Root] = []
-    for component in _components(graph.edges):
+    for component in components(graph.edges):
         ranks = tuple(sorted(node for node in component if isinstance(node, int)))
         members = set(component)
         if ranks and all(target in members for node in component for target in graph.edges.get(node, ())):
@@ -295,40 +296,3 @@ def _joined(roots: list[Root]) -> tuple[Root, ...]:
         lag = max(root.lag for root in alike)
         cycles.append(Root(ranks=tuple(sorted(ranks)), reason=reason, keys=tuple(sorted(keys)), lag=lag))
     return tuple(sorted(cycles, key=lambda root: root.ranks))
-
-
-def _components(graph: dict[object, tuple[object, ...]]) -> Iterator[list[object]]:
-    """Strongly connected components (Tarjan 1972), without recursion: jobs have thousands of ranks."""
-    index: dict[object, int] = {}
-    low: dict[object, int] = {}
-    on_stack: set[object] = set()
-    stack: list[object] = []
-    for start in list(graph):
-        work = [(start, iter(graph.get(start, ())))] if start not in index else []
-        while work:
-            node, targets = work[-1]
-            if node not in index:
-                index[node] = low[node] = len(index)
-                stack.append(node)
-                on_stack.add(node)
-            target = next((t for t in targets if t not in index or t in on_stack), None)
-            if target is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    yield _pop_until(node, stack, on_stack)
-            elif target not in index:
-                work.append((target, iter(graph.get(target, ()))))
-            else:
-                low[node] = min(low[node], index[target])
-
-
-def _pop_until(node: object, stack: list[object], on_stack: set[object]) -> list[object]:
-    component = []
-    while True:
-        last = stack.pop()
-        on_stack.discard(last)
-        component.append(last)
-        if last == node:
-            return component

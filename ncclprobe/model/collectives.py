@@ -7,10 +7,23 @@ rank's flight-recorder dump in columns, because a job has millions of calls and 
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ncclprobe.model.frames import Stack
 
 Sizes = tuple[tuple[int, ...], ...]
+
+_KEPT = 1 << 16  # values that come from many processes, each kept once
+
+
+class _Ranks(tuple[int, ...]):
+    """Hashed once: groups of thousands of ranks are keys of much, and are looked up for each of those."""
+
+    def __hash__(self) -> int:
+        known: int | None = self.__dict__.get("hash")
+        if known is None:
+            known = self.__dict__["hash"] = super().__hash__()
+        return known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +34,22 @@ class ProcessGroup:
     description: str = ""
     ranks: tuple[int, ...] = ()
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ranks", _Ranks(self.ranks))
+
+    def __reduce__(self) -> "tuple[object, ...]":
+        """By way of one call: dataclasses with slots take ten times as long between processes."""
+        return _group, (self.name, self.description, tuple(self.ranks))
+
     @property
     def label(self) -> str:
         """How a person tells it from the others: the description when it has one, else the name."""
         return self.description if self.description not in ("", "undefined") else self.name
+
+
+@lru_cache(maxsize=_KEPT)
+def _group(name: str, description: str, ranks: tuple[int, ...]) -> ProcessGroup:
+    return ProcessGroup(name=name, description=description, ranks=ranks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +62,22 @@ class Signature:
     input_dtypes: tuple[str, ...]
     output_dtypes: tuple[str, ...]
 
+    def __reduce__(self) -> "tuple[object, ...]":
+        """As for groups."""
+        sides = self.input_sizes, self.output_sizes, self.input_dtypes, self.output_dtypes
+        return _signature, (self.op, *sides)
+
     def __str__(self) -> str:
         sizes = "x".join(map(str, self.input_sizes[0])) if self.input_sizes else ""
         dtype = self.input_dtypes[0] if self.input_dtypes else ""
         return f"{self.op}({f'{dtype}[{sizes}]' if dtype else sizes})"
+
+
+@lru_cache(maxsize=_KEPT)
+def _signature(
+    op: str, inputs: Sizes, outputs: Sizes, input_dtypes: tuple[str, ...], output_dtypes: tuple[str, ...]
+) -> Signature:
+    return Signature(op, inputs, outputs, input_dtypes, output_dtypes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

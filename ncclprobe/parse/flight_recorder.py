@@ -11,6 +11,10 @@ form, which has no frames and leaves out empty `entries`; 2.8 ("2.9") `nccl_vers
 
 import json
 import re
+from array import array
+from contextlib import suppress
+from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from ncclprobe.model.collectives import GroupStatus, Recording
@@ -18,6 +22,7 @@ from ncclprobe.model.errors import ParseError
 from ncclprobe.parse import data_pickle
 from ncclprobe.parse.parsed import Parsed
 from ncclprobe.parse.recorder_entries import DAMAGE, Entries
+from ncclprobe.parse.repeated_entries import Folded, fold
 from ncclprobe.parse.text import clean
 
 NEWEST_KNOWN = (2, 10)
@@ -33,14 +38,26 @@ def parse(data: bytes) -> Parsed[Recording]:
     if not data:
         raise ParseError("the file is empty")
     is_json = data[:1] in (b"{", b"[") or data[:1].isspace()
-    loaded = _load_json(data) if is_json else data_pickle.load(data)
+    loaded, folded = (_load_json(data), None) if is_json else _load_pickle(data)
     if isinstance(loaded, list):
         document = {"version": "1.0 (torch 2.2)", "entries": loaded}
     elif isinstance(loaded, dict) and any(key in loaded for key in _KEYS):
         document = {"entries": [], **loaded} if is_json else loaded
     else:
         raise ParseError("not a flight-recorder dump: none of its keys is there")
-    return _read(document)
+    return _read(document, folded)
+
+
+def _load_pickle(data: bytes) -> tuple[Any, Folded | None]:
+    """Without the entries that are told by their numbers, where what is left is a whole dump; else all of it."""
+    folded = fold(data) if len(data) <= data_pickle.MAX_BYTES else None
+    if folded is not None:
+        with suppress(ParseError):  # what is wrong is said of the whole
+            loaded = data_pickle.load(folded.data)
+            listed = loaded.get("entries") if isinstance(loaded, dict) else loaded
+            if isinstance(listed, list) and len(listed) == folded.count:
+                return loaded, folded
+    return data_pickle.load(data), None
 
 
 def _load_json(data: bytes) -> Any:
@@ -50,13 +67,13 @@ def _load_json(data: bytes) -> Any:
         raise ParseError(f"damaged, or cut off: {clean(str(error), 120)}") from None
 
 
-def _read(document: dict[str, Any]) -> Parsed[Recording]:
+def _read(document: dict[str, Any], folded: Folded | None) -> Parsed[Recording]:
     problems: list[str] = []
     version = _short_text(document.get("version")) or "unknown"
     if _is_newer(version):
         problems.append(f"version {version} of the dump is newer than this ncclprobe knows; read as 2.10")
     entries = Entries(_groups(document.get("pg_config"), problems))
-    is_whole = _read_entries(document, entries, problems)
+    is_whole = _read_entries(document.get("entries"), folded, entries, problems)
     entries.add_unused_groups()
     recording = Recording(
         version=version,
@@ -67,15 +84,15 @@ def _read(document: dict[str, Any]) -> Parsed[Recording]:
         statuses=_statuses(document.get("pg_status"), problems),
         signatures=tuple(entries.signatures),
         stacks=tuple(entries.stacks),
-        backends=tuple(entries.backends),
-        group_of=entries.group_of,
-        signature_of=entries.signature_of,
+        backends=entries.backends,
+        group_of=array("H", entries.column(attrgetter("group"))),
+        signature_of=array("I", entries.column(attrgetter("signature"))),
         stack_of=entries.stack_of,
         seq=entries.seq,
         created_ns=entries.created_ns,
-        timeout_ms=entries.timeout_ms,
-        is_completed=entries.is_completed,
-        is_p2p=entries.is_p2p,
+        timeout_ms=array("q", entries.column(attrgetter("timeout_ms"))),
+        is_completed=bytearray(entries.column(attrgetter("is_completed"))),
+        is_p2p=bytearray(entries.column(attrgetter("is_p2p"))),
     )
     return Parsed(records=(recording,), problems=tuple(problems))
 
@@ -85,34 +102,22 @@ def _is_newer(version: str) -> bool:
     return bool(numbers) and (int(numbers[1]), int(numbers[2])) > NEWEST_KNOWN  # type: ignore[index]
 
 
-def _read_entries(document: dict[str, Any], entries: Entries, problems: list[str]) -> bool:
+def _read_entries(listed: Any, folded: Folded | None, entries: Entries, problems: list[str]) -> bool:
     """Whether all entries were there and could be read. A dump of nothing but damage is refused, not taken as empty."""
-    listed = document.get("entries")
     if listed is None:
         problems.append("it was written without its entries: only the counters of each group are known")
         return False
     if not isinstance(listed, list):
         raise ParseError("the entries of the dump are no list")
-    damaged = repeated = 0
-    seen: set[int] = set()
-    for entry in listed:
-        try:
-            record_id = entry.get("record_id")
-            if type(record_id) is int and record_id in seen:
-                repeated += 1
-                continue
-            entries.add(entry)
-            if type(record_id) is int:
-                seen.add(record_id)
-        except DAMAGE:
-            damaged += 1
-    if damaged and not entries.seq:
-        raise ParseError(f"not a flight-recorder dump: none of its {damaged} entries can be read")
-    if damaged:
-        problems.append(f"{damaged} of its {len(listed)} entries are damaged and were left out")
-    if repeated:
-        problems.append(f"{repeated} of its {len(listed)} entries repeat an earlier one and were left out")
-    return not damaged
+    entries.add_folded(listed, folded) if folded else entries.add_all(listed)
+    count = len(folded.rows if folded else listed)
+    if entries.damaged and not entries.seq:
+        raise ParseError(f"not a flight-recorder dump: none of its {entries.damaged} entries can be read")
+    if entries.damaged:
+        problems.append(f"{entries.damaged} of its {count} entries are damaged and were left out")
+    if entries.repeated:
+        problems.append(f"{entries.repeated} of its {count} entries repeat an earlier one and were left out")
+    return not entries.damaged
 
 
 def _groups(config: Any, problems: list[str]) -> dict[str, tuple[str, tuple[int, ...]]]:
@@ -133,12 +138,18 @@ def _groups(config: Any, problems: list[str]) -> dict[str, tuple[str, tuple[int,
 def _ranks(value: Any) -> tuple[int, ...]:
     """`[0, 1]` or the text "[0, 1]" (torch 2.4 and later)."""
     if isinstance(value, str):
-        if len(value) > 8 * _MAX_RANKS or not _RANKS.fullmatch(value):
-            raise ValueError("not a list of ranks")
-        value = [int(number) for number in re.findall(r"\d+", value)]
+        return _ranks_in(value)
     if not isinstance(value, list) or len(value) > _MAX_RANKS or not set(map(type, value)) <= {int}:
         raise ValueError("not a list of ranks")
     return tuple(sorted(set(value)))
+
+
+@lru_cache(maxsize=16)
+def _ranks_in(text: str) -> tuple[int, ...]:
+    """Thousands of ranks write the same list of all ranks into their dumps."""
+    if len(text) > 8 * _MAX_RANKS or not _RANKS.fullmatch(text):
+        raise ValueError("not a list of ranks")
+    return _ranks([int(number) for number in re.findall(r"\d+", text)])
 
 
 def _statuses(value: Any, problems: list[str]) -> dict[str, GroupStatus]:

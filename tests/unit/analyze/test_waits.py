@@ -196,3 +196,10 @@ def moving(op: str, was_moving: bool) -> Waits:
 def test_counters_beyond_what_another_rank_has_issued_are_of_a_later_moment() -> None:
     assert moving("all_reduce", was_moving=True).has_moved
     assert not moving("all_reduce", was_moving=False).has_moved
+
+
+def test_a_coalesced_block_of_collectives_is_a_call_to_wait_in() -> None:
+    block = recording(["all_reduce:8", "coalesced:0"], ranks=range(2))
+    block.is_p2p[1] = 0
+    heads = find_heads(dumps({0: block, 1: recording(["all_reduce:8"], completed=1, ranks=range(2))}))
+    assert {rank: head.call.seq for rank, head in heads.items()} == {0: 2}

@@ -370,6 +370,47 @@ def test_a_list_in_a_circle_is_damage() -> None:
     assert len(parse(pickle.dumps(made, 2)).records[0]) == 2
 
 
+def test_the_damage_of_one_entry_does_not_pass_to_others_of_its_kind() -> None:
+    for key, wrong in (("collective_seq_id", None), ("input_sizes", [[True, 8]]), ("input_sizes", [[4.0, 8]])):
+        for at in (0, 2):
+            made = document([CALLS[0]] * 4)
+            made["entries"][at][key] = wrong
+            recording = parse(pickle.dumps(made, 2)).records[0]
+            assert list(recording.seq) == [seq for seq in (1, 2, 3, 4) if seq != at + 1]
+    made = document([CALLS[0]] * 4)
+    del made["entries"][0]["timeout_ms"], made["entries"][0]["pg_id"]
+    recording = read(pickle.dumps(made, 2))
+    assert list(recording.timeout_ms) == [-1, 600_000, 600_000, 600_000]
+    assert recording.group_of_id == {"0": 0}
+    assert len(recording.signatures) == 1
+
+
+def test_what_only_damaged_entries_tell_is_not_told() -> None:
+    made = document(CALLS)
+    made["entries"][1] |= {"profiling_name": "gloo:all_reduce", "pg_id": 9, "time_created_ns": "now"}
+    recording = parse(pickle.dumps(made, 2)).records[0]
+    assert recording.backends == ("nccl",)
+    assert recording.group_of_id == {"0": 0}
+
+
+def test_a_group_number_that_is_none_is_not_printed() -> None:
+    laugh: Any = ["ha"]
+    for _ in range(200):
+        laugh = [laugh, laugh]
+    for wrong in (laugh, None, True, {}):
+        made = document(CALLS)
+        made["entries"][0]["pg_id"] = wrong
+        assert read(pickle.dumps(made, 2)).group_of_id == {"0": 0}
+
+
+def test_groups_whose_names_look_the_same_when_shown_are_one() -> None:
+    made = document(CALLS)
+    for entry, name in zip(made["entries"], ("a\x07", "a\x08", "a\x07"), strict=True):
+        entry["process_group"] = (name, "x")
+    calls = list(parse(pickle.dumps(made, 2)).records[0].calls())
+    assert {one.group.name for one in calls} == {"a\ufffd"}
+
+
 # --- real dumps of NCCL jobs ---
 
 

@@ -261,6 +261,13 @@ def test_the_time_of_the_line_counts_where_nccl_prints_none() -> None:
         (f"{INFO}cudaDriverVersion 12040", Setting(name="cuda_driver", value="12.4")),
         (f"{INFO}cudaDriverVersion 13000", Setting(name="cuda_driver", value="13.0")),
         (f"{INFO}Using network IB", Setting(name="network", value="IB")),
+        (f"{INFO}Bootstrap : Using eth0:10.0.0.1<0>", Setting(name="address", value="eth0 10.0.0.1")),
+        (f"{INFO}Bootstrap: Using ib0:fe80::1%ib0<0>", Setting(name="address", value="ib0 fe80::1%ib0")),
+        (f"{INFO}NET/Socket : Using [0]ens5:10.0.0.1<0>", Setting(name="address", value="ens5 10.0.0.1")),
+        (
+            f"{INFO}NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+            Setting(name="address", value="eth0 10.0.0.1"),
+        ),
     ],
 )
 def test_settings(line: str, setting: Setting) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ncclprobe.model.log import Died, HostDown, LogEvent, StoppedByLauncher
+from ncclprobe.model.log import Died, HostDown, LogEvent, Setting, StoppedByLauncher
 from ncclprobe.parse.log.host_lists import expand
 from ncclprobe.parse.log.line import LogLine
 from ncclprobe.parse.log.schedulers import RECOGNIZER
@@ -78,11 +78,34 @@ Node:             node03/10.0.0.3
 
 
 def test_a_described_pod() -> None:
-    (event,) = heard(*DESCRIBED)
+    node, event = heard(*DESCRIBED)
     assert isinstance(event.what, Died)
+    assert isinstance(node.what, Setting)
+    assert (node.what.name, node.host) == ("node", "train-worker-3")
     assert (event.host, event.what.signal, event.what.is_memory) == ("train-worker-3", 9, True)
-    (cut,) = heard(*DESCRIBED[:-2])
+    *_, cut = heard(*DESCRIBED[:-2])
     assert cut.what == event.what
+
+
+def labelled(*lines: tuple[int, int | None]) -> list[LogEvent]:
+    """Lines behind srun's labels that name a rank, then a killed task."""
+    said = [LogLine(number=1, text="x", speaker=f"{task}:", rank=rank) for task, rank in lines]
+    recognizer = RECOGNIZER()
+    killed = LogLine(number=2, text="srun: error: node02: task 5: Killed")
+    return [event for line in (*said, killed) for event in recognizer.feed(line)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "rank"),
+    [
+        (((0, 0), (3, 3), (4, None)), 5),
+        (((0, 0),), None),  # every first task has rank 0
+        (((0, 0), (1, 8)), None),  # tasks are launchers
+        (((0, 0), (1, 1), (0, 2)), None),
+    ],
+)
+def test_a_task_is_a_rank_where_labels_show_it(lines: tuple[tuple[int, int | None], ...], rank: int | None) -> None:
+    assert [event.rank for event in labelled(*lines)] == [rank]
 
 
 @pytest.mark.parametrize(
