@@ -42,8 +42,8 @@ def timeout(
     return (
         f"{prefix}:632] [Rank {rank}] Watchdog caught collective operation timeout: {work} ran for {limit_ms + 20} "
         "milliseconds before timing out.\n"
-        f"{prefix}:2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work sequence id: "
-        f"{seq} PG status: last enqueued work: {enqueued or seq}, last completed work: {seq - 1}\n"
+        f"{prefix}:2271] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work sequence "
+        f"id: {seq} PG status: last enqueued work: {enqueued or seq}, last completed work: {seq - 1}\n"
     )
 
 

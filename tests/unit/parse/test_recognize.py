@@ -9,6 +9,14 @@ from ncclprobe.model.evidence import Kind
 from ncclprobe.parse.recognize import kind_of, rank_in_name, rank_of
 
 STACKS = json.dumps([{"pid": 1, "thread_name": "MainThread", "frames": []}])
+RAS = (
+    b"NCCL version 2.26.2 compiled with CUDA 12.4\nCUDA runtime version 12040, driver version 12040\n\n"
+    b"Job summary\n===========\n"
+)
+PY_SPY = (
+    b"Process 7: python3 train.py\nPython v3.11.9 (/usr/bin/python3.11)\n\n"
+    b'Thread 7 (active): "MainThread"\n    <module> (train.py:1)\n'
+)
 CONTENT = [
     (pickle.dumps({"version": "2.10", "entries": []}, 2), "x", Kind.FLIGHT_RECORDER),
     (pickle.dumps([{"profiling_name": "nccl:all_reduce"}], 2), "x", Kind.FLIGHT_RECORDER),
@@ -27,10 +35,8 @@ CONTENT = [
     (b"hello", "x", Kind.RANK_LOG),
     (b'{"message": {"message": "ValueError", "extraInfo": {}}}', "error.json", Kind.RANK_LOG),
     (b"\x1b[36m(WorkerDict pid=1)\x1b[0m caf\xc3\xa9 \xe2\x96\x8f\r\n", "driver.log", Kind.RANK_LOG),
-    (b"NCCL version 2.26.2 compiled with CUDA 12.4\nCUDA runtime version 12040, driver version 12040\n\nJob summary\n"
-     b"===========\n", "x", Kind.RAS),
-    (b'Process 7: python3 train.py\nPython v3.11.9 (/usr/bin/python3.11)\n\nThread 7 (active): "MainThread"\n'
-     b"    <module> (train.py:1)\n", "x", Kind.STACKS),
+    (RAS, "x", Kind.RAS),
+    (PY_SPY, "x", Kind.STACKS),
 ]
 
 
