@@ -1,36 +1,52 @@
 """`ncclprobe repro`: a job that hangs on demand.
 
-In: the name of a reproducer. Out: a running, stuck job; with `--diagnose` the verdict on it.
+In: the name of a reproducer, or all of them. Out: a running, stuck job; with `--diagnose` the verdict on it.
 """
 
+import json
 import sys
+import tempfile
+import time
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ncclprobe.cli import options, output
-from ncclprobe.model.errors import NcclprobeError, UsageError
+from ncclprobe.model.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ncclprobe.model.report import Report
+    from ncclprobe.rehearsal import Asked, Result, Way
     from ncclprobe.repro.job import Job
     from ncclprobe.repro.reproducer import Repro
 
 _DEFAULT_STEP = 400
-_START_TIMEOUT_S = 120.0
+_ALL_STEP = 20  # with --all: nobody waits for 400 steps of each
 
 
 def repro(
     name: Annotated[str | None, typer.Argument(help="Which reproducer.", show_default=False)] = None,
     list_all: Annotated[bool, typer.Option("--list", help="List the reproducers.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="With --diagnose or --fixed: all of them, one after the other.")
+    ] = False,
     ranks: Annotated[int | None, typer.Option(help="How many ranks to start.", min=2, max=64)] = None,
-    at_step: Annotated[int, typer.Option(help="The step to hang at.", min=1)] = _DEFAULT_STEP,
+    at_step: Annotated[
+        int | None, typer.Option(help="The step to hang at: 400, with --all 20.", min=1, show_default=False)
+    ] = None,
     backend: Annotated[str, typer.Option(help="auto, gloo or nccl.")] = "auto",
     fixed: Annotated[bool, typer.Option("--fixed", help="Run the repaired program to its end instead.")] = False,
     diagnose: Annotated[
         bool, typer.Option("--diagnose", help="Diagnose the job, stop it, compare with the truth.")
     ] = False,
     live_dump: Annotated[bool, typer.Option(help="With --diagnose: ask the ranks for their flight recorder.")] = True,
+    ways: Annotated[
+        str | None, typer.Option(help="With --all --diagnose: of live, stacks and bundle, with commas, or all.")
+    ] = None,
     timeout: Annotated[float | None, typer.Option(help="Stop the job after so many seconds.", min=1.0)] = None,
     format: options.Format = "console",  # noqa: A002 - the name users type
     no_color: options.NoColor = False,
@@ -46,73 +62,166 @@ def repro(
     if list_all:
         _list(catalog.all_repros())
         return
-    if name is None:
-        raise UsageError("no reproducer is named", "see ncclprobe repro --list")
-    if diagnose and fixed:
-        raise UsageError("--diagnose and --fixed contradict each other", "the repaired program does not hang")
-    if backend not in ("auto", "gloo", "nccl"):
-        raise UsageError(f"there is no backend {backend!r}", "choose one of: auto, gloo, nccl")
-    renderer = output.renderer_for(format)
-    chosen = catalog.find(name)
-    from ncclprobe.repro.launch import launch
+    _check(name, every, diagnose, fixed, backend, ways)
+    from ncclprobe.rehearsal import Asked
 
-    count = ranks if ranks is not None else chosen.default_ranks
-    with launch(chosen, ranks=count, at_step=at_step, fixed=fixed, backend=backend) as job:
-        if fixed:
-            raise typer.Exit(_run_to_end(job, timeout))
-        _wait_until_stuck(job, chosen, at_step)
-        if not diagnose:
-            raise typer.Exit(_stay(job, timeout))
-        report = _diagnose(job, live_dump=live_dump)
+    asked = Asked(ranks=ranks, at_step=at_step or (_ALL_STEP if every else _DEFAULT_STEP), backend=backend)
+    if every:
+        run_all = _all_fixed if fixed else _all_diagnosed
+        raise typer.Exit(run_all(catalog.all_repros(), asked, _ways(ways, live_dump), timeout, format))
+    renderer = output.renderer_for(format)
+    chosen = catalog.find(name or "")
+    if not diagnose:
+        raise typer.Exit(_run_to_end(chosen, asked, timeout) if fixed else _hang(chosen, asked, timeout))
+    report, count = _diagnose(chosen, asked, live_dump=live_dump)
     output.show(report, renderer, None, no_color)
     raise typer.Exit(_compare(chosen, count, report))
 
 
+def _check(name: str | None, every: bool, diagnose: bool, fixed: bool, backend: str, ways: str | None) -> None:
+    if name is None and not every:
+        raise UsageError("no reproducer is named", "see ncclprobe repro --list")
+    if name is not None and every:
+        raise UsageError(f"{name} and --all contradict each other", "give one of them")
+    if diagnose and fixed:
+        raise UsageError("--diagnose and --fixed contradict each other", "the repaired program does not hang")
+    if every and not (diagnose or fixed):
+        raise UsageError("--all starts no job that stays", "give --diagnose or --fixed with it")
+    if ways is not None and not (every and diagnose):
+        raise UsageError("--ways is for --all --diagnose", "give them, or --no-live-dump for a single one")
+    if backend not in ("auto", "gloo", "nccl"):
+        raise UsageError(f"there is no backend {backend!r}", "choose one of: auto, gloo, nccl")
+
+
+def _ways(text: str | None, live_dump: bool) -> "tuple[Way, ...]":
+    from ncclprobe.rehearsal import Way
+
+    if text is None:
+        return (Way.LIVE if live_dump else Way.STACKS,)
+    names = list(Way) if text == "all" else text.split(",")
+    unknown = [name for name in names if name not in list(Way)]
+    if unknown:
+        raise UsageError(f"there is no way {unknown[0]!r} to look at a job", f"of {', '.join(Way)}, or all")
+    return tuple(way for way in Way if way in names)
+
+
 def _list(repros: "tuple[Repro, ...]") -> None:
+    from ncclprobe.repro import needs
+
     for known in repros:
         print(f"{known.name}\n  {known.summary}\n  cause: {known.cause}; needs: {known.needs}\n  {known.expects}")
+        missing = needs.missing(known)
+        if missing is not None:
+            print(f"  not on this machine: {missing[0]}")
 
 
-def _run_to_end(job: "Job", timeout: float | None) -> int:
-    status = job.wait(timeout)
+def _launch(chosen: "Repro", asked: "Asked", *, fixed: bool = False) -> "Job":
+    from ncclprobe.repro.launch import launch
+
+    count = asked.ranks if asked.ranks is not None else chosen.default_ranks
+    return launch(chosen, ranks=count, at_step=asked.at_step, fixed=fixed, backend=asked.backend)
+
+
+def _all_diagnosed(
+    repros: "Iterable[Repro]", asked: "Asked", ways: "tuple[Way, ...]", _timeout: float | None, format_name: str
+) -> int:
+    from ncclprobe.rehearsal import rehearse
+
+    results = list(rehearse(repros, ways, asked, lambda result: _say(f"{result.name} ({result.way}): {_how(result)}")))
+    if format_name == "json":
+        print(json.dumps([asdict(result) for result in results], indent=2))
+    else:
+        print("\n".join(_table(results)))
+    return 0 if all(result.is_right is not False for result in results) else 1
+
+
+def _how(result: "Result") -> str:
+    word = {True: "right", False: "WRONG", None: "skipped"}[result.is_right]
+    return word if result.is_right else f"{word}: {result.reason}"
+
+
+def _table(results: "list[Result]") -> list[str]:
+    from ncclprobe.model.folding import fold
+
+    head = ("name", "way", "verdict", "ranks", "confidence", "seconds", "")
+    rows = [
+        (
+            *(result.name, result.way, result.cause or "-", fold(result.guilty_ranks) or "-", result.confidence or "-"),
+            *("-" if result.seconds is None else f"{result.seconds:.1f}", _how(result)),
+        )
+        for result in results
+    ]
+    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
+    return ["  ".join(map(str.ljust, map(str, row), widths)).rstrip() for row in (head, *rows)]
+
+
+def _all_fixed(
+    repros: "Iterable[Repro]", asked: "Asked", _ways: "tuple[Way, ...]", timeout: float | None, _format: str
+) -> int:
+    from ncclprobe.repro import needs
+
+    highest = 0
+    for chosen in repros:
+        missing = needs.missing(chosen)
+        if missing is not None:
+            print(f"{chosen.name}: skipped: {missing[0]}")
+            continue
+        begin = time.monotonic()
+        status = _run_to_end(chosen, asked, timeout)
+        print(f"{chosen.name}: exit status {status} after {time.monotonic() - begin:.1f} s", flush=True)
+        highest = max(highest, abs(status))
+    return min(highest, 1)
+
+
+def _run_to_end(chosen: "Repro", asked: "Asked", timeout: float | None) -> int:
+    with _launch(chosen, asked, fixed=True) as job:
+        status = job.wait(timeout)
+        reason = job.logs.failure() if status else ""
     if status is None:
         _say(f"it had not ended after {timeout:g} s and was stopped")
         return 1
-    _say(f"the repaired program ran to its end, exit status {status}")
+    _say(f"the repaired program ran to its end, exit status {status}{f': {reason}' if reason else ''}")
     return status
 
 
-def _wait_until_stuck(job: "Job", chosen: "Repro", at_step: int) -> None:
-    from ncclprobe.repro.job import JobState
-
-    _say(f"starting {chosen.name}: it will hang at step {at_step} ...")
-    state = job.wait_until_stuck(_START_TIMEOUT_S)
-    if state is not JobState.STUCK:
-        raise NcclprobeError(
-            f"the job did not hang: it is {state}; {job.logs.failure()}", "run it again; --fixed shows it well"
-        )
-    pids = ", ".join(f"rank {rank}: {pid}" for rank, pid in job.pids.items())
-    _say(f"it hangs. launcher: {job.launcher_pid}, {pids}")
-    _say(f"diagnose it from another terminal: ncclprobe diagnose --job {job.run_id} --live-dump")
-
-
-def _stay(job: "Job", timeout: float | None) -> int:
-    _say("it stays until Ctrl-C" + (f" or {timeout:g} s have passed" if timeout else ""))
-    try:
-        status = job.wait(timeout)
-    except KeyboardInterrupt:
-        status = None
-    _say("the job has ended" if status is not None else "stopping the job")
+def _hang(chosen: "Repro", asked: "Asked", timeout: float | None) -> int:
+    """Until Ctrl-C, or for `timeout` seconds."""
+    with _launch(chosen, asked) as job:
+        _wait_until_ready(job, chosen, asked)
+        _say("it stays until Ctrl-C" + (f" or {timeout:g} s have passed" if timeout else ""))
+        try:
+            status = job.wait(timeout)
+        except KeyboardInterrupt:
+            status = None
+        _say("the job has ended" if status is not None else "stopping the job")
     return 0
 
 
-def _diagnose(job: "Job", *, live_dump: bool) -> "Report":
-    from ncclprobe import workflow
-    from ncclprobe.probe.selection import Selection
-    from ncclprobe.probe.source import Options
+def _wait_until_ready(job: "Job", chosen: "Repro", asked: "Asked") -> None:
+    from ncclprobe.rehearsal import wait_until_ready
+    from ncclprobe.repro.reproducer import JobState
 
-    request = workflow.Request(options=Options(live_dump=live_dump), selection=Selection(job=job.run_id))
-    return workflow.diagnose(workflow.Target(), request, None)
+    where = "before its first step" if chosen.is_at_start else f"at step {asked.at_step}"
+    does = {JobState.STUCK: f"hang {where}", JobState.ENDED: f"end {where}", JobState.RUNNING: "run on"}[chosen.state]
+    _say(f"starting {chosen.name}: it will {does} ...")
+    state = wait_until_ready(job, chosen)
+    if state is JobState.ENDED:
+        _say(f"it has ended; its logs are in {job.directory}")
+        return
+    pids = ", ".join(f"rank {rank}: {pid}" for rank, pid in job.pids.items())
+    _say(f"it {'hangs' if state is JobState.STUCK else 'runs'}. launcher: {job.launcher_pid}, {pids}")
+    if not chosen.hosts:
+        _say(f"diagnose it from another terminal: ncclprobe diagnose --job {job.name} --live-dump")
+
+
+def _diagnose(chosen: "Repro", asked: "Asked", *, live_dump: bool) -> "tuple[Report, int]":
+    """The report, and how many ranks there were."""
+    from ncclprobe import rehearsal
+
+    count = asked.ranks if asked.ranks is not None else chosen.default_ranks
+    with _launch(chosen, asked) as job, tempfile.TemporaryDirectory(prefix="ncclprobe-") as directory:
+        _wait_until_ready(job, chosen, asked)
+        return rehearsal.diagnose(job, chosen, live_dump=live_dump, bundle=Path(directory) / "bundle"), count
 
 
 def _compare(chosen: "Repro", ranks: int, report: "Report") -> int:

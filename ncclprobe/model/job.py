@@ -41,13 +41,17 @@ class JobKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLook:
-    """One look at a process: kernel state letter, wait channel, CPU seconds used so far, at host time `time_ns`."""
+    """One look at a process: kernel state letter, wait channel, CPU seconds used so far, at host time `time_ns`.
+
+    `main_run_ns`: for how long its main thread has been on a CPU so far, to the nanosecond; None where it is not told.
+    """
 
     time_ns: int
     state: str
     wchan: str | None
     cpu_s: float
     threads: int
+    main_run_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

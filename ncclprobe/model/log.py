@@ -205,6 +205,11 @@ class StoppedByLauncher:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restarted:
+    """The launcher starts all ranks anew: what came before is of an earlier attempt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
     """The rank ended its part in good order: it destroyed its communicator or group, or said that it is done."""
 
@@ -305,8 +310,8 @@ class NcclWarning:
 LogFact = (
     WorkTimeout | GroupProgress | DumpSignal | DumpWritten | WatchdogStuck | GilStuck | DesyncReport | Fingerprint
     | BarrierMissing | StoreWait | StoreUnreachable | StoreTimeout | PeerLost | RemoteError | Aborted | Raised | Died
-    | StoppedByLauncher | Left | Activity | HostDown | Setting | WorldSize | CommEvent | NetworkError | PortError
-    | SetupError | NcclWarning
+    | StoppedByLauncher | Restarted | Left | Activity | HostDown | Setting | WorldSize | CommEvent | NetworkError
+    | PortError | SetupError | NcclWarning
 )  # fmt: skip
 
 

@@ -53,4 +53,5 @@ def _look(look: dict[str, Any]) -> ProcessLook:
         wchan=fields.text(look, "wchan", 64) or None,
         cpu_s=fields.number(look, "cpu_s") or 0.0,
         threads=fields.required(look, "threads"),
+        main_run_ns=fields.whole(look, "main_run_ns"),
     )

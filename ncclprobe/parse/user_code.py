@@ -1,6 +1,6 @@
-"""The user's source files: which lines only some ranks reach.
+"""The user's source files: which lines only some ranks reach, and by which way one can get past others.
 
-In: the text of a Python file. Out: one `SourceFile` with its lines and its rank-dependent branches.
+In: the text of a Python file. Out: one `SourceFile` with its lines, its rank-dependent branches and its ways.
 """
 
 import ast
@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 
 from ncclprobe.model.errors import ParseError
-from ncclprobe.model.source import Branch, RankSet, SourceFile
+from ncclprobe.model.source import Branch, RankSet, SourceFile, Way
 from ncclprobe.parse.bindings import find_bindings
 from ncclprobe.parse.parsed import Parsed
 from ncclprobe.parse.rank_sets import both, either, only, others
 from ncclprobe.parse.rank_tests import RankTests, asks_more
 from ncclprobe.parse.text import clean, decoded
+from ncclprobe.parse.ways import find_ways
 
 MAX_BYTES = 4 << 20
 _MAX_TEXT = 120
@@ -32,20 +33,25 @@ def parse(data: bytes) -> Parsed[SourceFile]:
         raise ParseError(f"refused: a source file of {len(data) >> 20} MiB is larger than any that a person wrote")
     text = decoded(data, "source code")
     branches: tuple[Branch, ...] = ()
+    ways: tuple[Way, ...] = ()
     problems: tuple[str, ...] = ()
     try:
-        branches = _branches(text)
+        tree = _tree(text)
+        branches, ways = _branches(tree), find_ways(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         problems = (f"Python cannot parse it: {clean(str(error), _MAX_TEXT)}",)
     # Lines as Python counts them: str.splitlines also ends a line at form feeds and other marks.
     lines = tuple(clean(line, _MAX_LINE) for line in re.split(r"\r\n|\r|\n", text))
-    return Parsed(records=(SourceFile(lines=lines, branches=branches),), problems=problems)
+    return Parsed(records=(SourceFile(lines=lines, branches=branches, ways=ways),), problems=problems)
 
 
-def _branches(text: str) -> tuple[Branch, ...]:
+def _tree(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of invalid escapes and the like in the user's code
-        tree = ast.parse(text)
+        return ast.parse(text)
+
+
+def _branches(tree: ast.Module) -> tuple[Branch, ...]:
     return tuple(_Walk(RankTests(find_bindings(tree))).through(tree.body, None))
 
 

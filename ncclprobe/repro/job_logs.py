@@ -1,14 +1,17 @@
 """What the ranks of a reproducer's job have printed.
 
-In: the job's private directory; torchrun keeps `logs/<run>/attempt_0/<rank>/{stdout,stderr}.log` in it. Out: how far
-each rank has come, what it said, and why the job failed. Files that are not there yet, or no more, count as empty.
+In: the job's private directory; torchrun keeps `logs/<run>/attempt_0/<rank>/{stdout,stderr}.log` in it, and plain
+processes write both to `logs/<program>-<rank>.out`. Out: how far each rank has come, what it said, and why the job
+failed. Files that are not there yet, or no more, count as empty.
 """
 
 import re
 from pathlib import Path
 
+LAUNCHER_LOG = "launcher.log"
 _TAIL_BYTES = 4096
 _STEP = re.compile(r"^step (\d+)\b", re.MULTILINE)
+_JOINING = re.compile(r"^joining as rank \d+ of \d+$", re.MULTILINE)
 # The last line of a Python traceback: an exception's name, and mostly a message.
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
 
@@ -20,8 +23,9 @@ class JobLogs:
         self._directory = directory
 
     def _paths(self, name: str) -> dict[int, Path]:
-        paths = self._directory.glob(f"logs/*/attempt_*/*/{name}")
-        return {int(path.parent.name): path for path in sorted(paths) if path.parent.name.isdigit()}
+        paths = {path.parent.name: path for path in sorted(self._directory.glob(f"logs/*/attempt_*/*/{name}"))}
+        paths |= {path.stem.rpartition("-")[2]: path for path in self._directory.glob("logs/*.out")}
+        return {int(rank): path for rank, path in paths.items() if rank.isdigit()}
 
     def sizes(self) -> dict[Path, int]:
         """Size in bytes of each rank's files: while it changes, the job makes progress."""
@@ -33,17 +37,21 @@ class JobLogs:
         found = {rank: _STEP.findall(_tail(path)) for rank, path in self._paths("stdout.log").items()}
         return {rank: int(steps[-1]) for rank, steps in found.items() if steps}
 
+    def joining(self) -> set[int]:
+        """Ranks that say that they go into the set-up of the job."""
+        return {rank for rank, path in self._paths("stdout.log").items() if _JOINING.search(_tail(path))}
+
     def stdout(self, rank: int) -> str:
         """All that `rank` has printed."""
         path = self._paths("stdout.log").get(rank)
         return _tail(path, size_bytes=None) if path else ""
 
     def failure(self) -> str:
-        """One line on why the job failed: the first rank with an exception, else torchrun's last word, else nothing."""
+        """One line on why the job failed: an exception of the first rank with one, else the launcher's last word."""
         for rank, path in sorted(self._paths("stderr.log").items()):
             if exceptions := _EXCEPTION.findall(_tail(path)):
                 return f"rank {rank}: {exceptions[-1]}"
-        lines = _tail(self._directory / "torchrun.log").split("\n")
+        lines = _tail(self._directory / LAUNCHER_LOG).split("\n")
         return next((line.strip() for line in reversed(lines) if line.strip(" =-")), "")
 
 

@@ -1,7 +1,7 @@
 """Start a reproducer's job on this machine.
 
-In: a `Repro` and options. Out: a `Job` of real processes under torchrun, each rank's output in files of a private
-temporary directory. torch is never imported here: only the job needs it.
+In: a `Repro` and options. Out: a `Job` of real processes, each rank's output in files of a private temporary directory.
+torch is never imported here: only the job needs it.
 """
 
 import json
@@ -15,9 +15,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ncclprobe.model.errors import NcclprobeError, UsageError
-from ncclprobe.repro import supervisor
+from ncclprobe.repro import memory_cgroup, needs, plain_job, supervisor
 from ncclprobe.repro.job import Job
-from ncclprobe.repro.reproducer import DEFAULT_STEP, Repro
+from ncclprobe.repro.job_logs import LAUNCHER_LOG
+from ncclprobe.repro.reproducer import DEFAULT_STEP, JobState, Launcher, Repro
 
 # What ties a process to the job or the Slurm step its shell may belong to, or turns a hang into an error.
 _FOREIGN_PREFIXES = ("PET_", "TORCHELASTIC_", "SLURM_", "OMPI_", "PMI_", "PMIX_")
@@ -25,28 +26,39 @@ _FOREIGN_NAMES = {
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
     *("PYTHON_EXEC", "TORCH_DISTRIBUTED_DEBUG"),
 }
+_ENDLESS_STEPS = 1_000_000  # a job that is looked at while it runs must not end before
 
 
 def launch(repro: Repro, *, ranks: int, at_step: int = DEFAULT_STEP, fixed: bool = False, backend: str = "auto") -> Job:
     """Start `repro` on `ranks` ranks of this machine; it hangs at `at_step`, or runs to its end if `fixed`.
 
-    `backend` is auto, gloo or nccl. Raises UsageError for a request that makes no sense, NcclprobeError without torch.
+    `backend` is auto, gloo or nccl. Raises UsageError for a request that makes no sense or that this machine cannot
+    fulfil, NcclprobeError without torch.
     """
     _check(repro, ranks, at_step)
     run_id = f"{repro.name}-{uuid.uuid4().hex[:12]}"
     directory = Path(tempfile.gettempdir()).resolve() / f"ncclprobe-{run_id}"
+    program = [str(directory / repro.path.name), *_options(repro, at_step, fixed=fixed, backend=backend)]
+    cgroups = _cgroups(repro, run_id)
+    name = run_id
+    if repro.launcher is Launcher.PLAIN:
+        plan = plain_job.plan(repro, program, ranks=ranks, at_step=at_step, fixed=fixed, cgroups=cgroups)
+        argv, name = plan.argv, plan.name
+    else:
+        argv = [*_torchrun(run_id, directory, ranks), *program]
     request = supervisor.Request(
         directory=str(directory),
         program=str(repro.path),
-        argv=[
-            *_torchrun(run_id, directory, ranks),
-            str(directory / repro.path.name),
-            f"--at-step={at_step}",
-            f"--backend={backend}",
-            *(["--fixed"] if fixed else []),
-        ],
+        argv=argv,
         token=run_id,
+        log=LAUNCHER_LOG,
+        cgroups=cgroups,
     )
+    started = ranks - len(repro.harm.absent_ranks) if repro.is_at_start and not fixed else 0
+    return Job(_supervise(request), directory, run_id, at_step, name=name, started=started, cgroups=cgroups)
+
+
+def _supervise(request: supervisor.Request) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", supervisor.__file__],
         stdin=subprocess.PIPE,
@@ -59,7 +71,7 @@ def launch(repro: Repro, *, ranks: int, at_step: int = DEFAULT_STEP, fixed: bool
     assert process.stdin
     with suppress(BrokenPipeError):  # it died at once: `Job` says so
         process.stdin.write(json.dumps(request).encode() + b"\n")
-    return Job(process, directory, run_id, at_step)
+    return process
 
 
 def _check(repro: Repro, ranks: int, at_step: int) -> None:
@@ -69,6 +81,24 @@ def _check(repro: Repro, ranks: int, at_step: int) -> None:
         raise UsageError(f"there is no step {at_step}", "ask for --at-step 1 or later")
     if find_spec("torch") is None:
         raise NcclprobeError("the reproducers need torch, which is not installed", "pip install 'ncclprobe[repro]'")
+    missing = needs.missing(repro)
+    if missing is not None:
+        raise UsageError(*missing)
+
+
+def _options(repro: Repro, at_step: int, *, fixed: bool, backend: str) -> list[str]:
+    given = [f"--at-step={at_step}", f"--backend={backend}"]
+    if fixed:
+        return [*given, "--fixed"]
+    return [*given, f"--steps={_ENDLESS_STEPS}"] if repro.state is JobState.RUNNING else given
+
+
+def _cgroups(repro: Repro, run_id: str) -> memory_cgroup.Cgroups:
+    if not repro.memory_mib:
+        return {}
+    memory_cgroup.remove_stale()
+    plans = (memory_cgroup.plan(run_id, rank, limit) for rank, limit in repro.memory_mib.items())
+    return {path: files for plan in plans for path, files in plan.items()}
 
 
 def _torchrun(run_id: str, directory: Path, ranks: int) -> list[str]:

@@ -1,8 +1,8 @@
 """The parent of a reproducer's job, which outlives whoever asked for it just long enough to clean up.
 
 In: a JSON `Request` line on standard input, then nothing until end of file, which means that the asker has gone, be it
-by SIGKILL. Out: on standard output the pid of torchrun, then its exit status, or what the system said against it. After
-end of file no process and no file of the job are left. Runs as a script, so it imports the standard library only.
+by SIGKILL. Out: on standard output the pid of the launcher, then its exit status, or what the system said against it.
+After end of file no process, file or cgroup of the job is left. Runs as a script: it imports the standard library only.
 """
 
 import ctypes
@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -27,16 +28,21 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Request(TypedDict):
-    """What to run: `argv` in a new private `directory`, where a copy of `program` waits; `token` is the job's own."""
+    """What to run: `argv` in a new private `directory`, where a copy of `program` waits; `token` is the job's own.
+
+    `log` gets what the launcher itself prints. `cgroups`: directories to make, and what to write into their files.
+    """
 
     directory: str
     program: str
     argv: list[str]
     token: str
+    log: str
+    cgroups: dict[str, dict[str, str]]
 
 
 def processes_of(token: str) -> dict[int, dict[str, str]]:
-    """The live processes of a job, torchrun and all that descend from it: pid -> environment."""
+    """The live processes of a job, the launcher and all that descend from it: pid -> environment."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # it has ended, or belongs to another user; a zombie's environment is empty
@@ -49,12 +55,22 @@ def processes_of(token: str) -> dict[int, dict[str, str]]:
 
 def parent_of(pid: int) -> int | None:
     """The parent's pid, or None once `pid` has ended."""
+    fields = _stat(pid)
+    return int(fields[1]) if fields else None
+
+
+def cpu_ticks_of(pid: int) -> int:
+    """The CPU time that a process has used so far, in clock ticks; 0 once it has ended."""
+    fields = _stat(pid)
+    return int(fields[11]) + int(fields[12]) if fields else 0
+
+
+def _stat(pid: int) -> list[str]:
+    """`/proc/PID/stat` from the state on: the command before it may hold spaces and parentheses."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
-    # The second field is the command in parentheses, which may hold spaces and parentheses itself.
-    return int(stat.rpartition(")")[2].split()[1])
+        return []
 
 
 def kill_all(token: str) -> None:
@@ -68,16 +84,33 @@ def kill_all(token: str) -> None:
         time.sleep(0.01)
 
 
+def remove_cgroups(paths: Iterable[str]) -> None:
+    """Remove cgroups once their processes are gone, which the kernel may learn a moment later than we do."""
+    deadline = time.monotonic() + KILL_DEADLINE_S
+    for path in paths:
+        while os.path.isdir(path) and time.monotonic() < deadline:
+            with suppress(OSError):
+                os.rmdir(path)
+            time.sleep(0.01)
+
+
+def _make_cgroups(cgroups: dict[str, dict[str, str]]) -> None:
+    for path, files in cgroups.items():
+        os.mkdir(path)
+        for name, value in files.items():
+            Path(path, name).write_text(value)
+
+
 def _prctl(option: int, value: int) -> None:
     ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
 def _start(request: Request) -> "subprocess.Popen[bytes]":
-    """torchrun, its output in a file. It gets SIGTERM, and ends its ranks, should this process be killed."""
+    """The launcher, its output in a file. It gets SIGTERM, and ends its ranks, should this process be killed."""
     directory = Path(request["directory"])
     shutil.copy(request["program"], directory)
     (directory / "tmp").mkdir()
-    with (directory / "torchrun.log").open("wb") as log:
+    with (directory / request["log"]).open("wb") as log:
         return subprocess.Popen(
             request["argv"],
             stdin=subprocess.DEVNULL,
@@ -98,7 +131,7 @@ def _supervise(request: Request) -> None:
     # End of file alone would do, but for a child of the asker that has inherited the other end of the pipe.
     while os.getppid() == asker and not select.select([sys.stdin], [], [], _POLL_S)[0]:
         if not is_told and job.poll() is not None:
-            kill_all(request["token"])  # ranks live in sessions of their own and survive a torchrun that was killed
+            kill_all(request["token"])  # ranks live in sessions of their own and survive a launcher that was killed
             print(job.returncode, flush=True)
             is_told = True
 
@@ -125,13 +158,15 @@ def main() -> None:
     if not line:
         return
     request: Request = json.loads(line)
-    # A rank whose torchrun was killed becomes a child of this process instead of init's.
+    # A rank whose launcher was killed becomes a child of this process instead of init's.
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     Path(request["directory"]).mkdir(mode=0o700)
     try:
+        _make_cgroups(request["cgroups"])
         _supervise(request)
     finally:
         _clear(request["token"])
+        remove_cgroups(request["cgroups"])
         shutil.rmtree(request["directory"], ignore_errors=True)
 
 

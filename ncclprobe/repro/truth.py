@@ -17,12 +17,15 @@ MARKER = "# planted:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truth:
-    """The right answer. `file` is a bare name, since the job runs a copy; `line` counts from 1."""
+    """The right answer. `file` is a bare name, since the job runs a copy; `line` counts from 1.
+
+    `line` is None and `function` empty where no line of the program is to blame.
+    """
 
     cause: Cause
     guilty_ranks: tuple[int, ...]
     file: str
-    line: int
+    line: int | None
     function: str
 
     @property
@@ -32,19 +35,21 @@ class Truth:
 
 
 def truth_of(repro: Repro, ranks: int) -> Truth:
-    """What a diagnosis of `repro` on `ranks` ranks must find. Raises NcclprobeError unless one line is marked."""
+    """What a diagnosis of `repro` on `ranks` ranks must find. NcclprobeError unless one line is marked."""
     source = repro.path.read_text(encoding="utf-8")
     marked = [number for number, line in enumerate(source.splitlines(), start=1) if MARKER in line]
-    if len(marked) != 1:
+    has_line = repro.has_line and bool(repro.guilty_ranks)
+    if len(marked) > 1 or (has_line and not marked):
         raise NcclprobeError(
             f"{repro.path.name} marks {len(marked)} lines with {MARKER!r}", "mark the guilty line and no other"
         )
+    line = marked[0] if has_line else None
     return Truth(
         cause=repro.cause,
         guilty_ranks=tuple(rank for rank in repro.guilty_ranks if rank < ranks),
         file=repro.path.name,
-        line=marked[0],
-        function=_function_at(source, marked[0]),
+        line=line,
+        function=_function_at(source, line) if line is not None else "",
     )
 
 
@@ -63,9 +68,12 @@ def is_planted(verdict: Verdict, truth: Truth) -> tuple[bool, str]:
         return False, f"the cause is {verdict.cause}, planted is {truth.cause}"
     if set(verdict.guilty_ranks) != set(truth.guilty_ranks):
         return False, f"it blames {name_ranks(verdict.guilty_ranks)}, guilty is {name_ranks(truth.guilty_ranks)}"
-    places = {
-        f"{PurePath(where.file).name}:{where.line}" for where in verdict.where if where.rank in truth.guilty_ranks
-    }
+    if truth.line is None:
+        return True, f"{truth.cause} by {name_ranks(truth.guilty_ranks)}, as planted"
+    # A call that the guilty never made is shown where the others make it.
+    is_shown_by_others = truth.cause is Cause.COLLECTIVE_SKIPPED
+    wheres = [where for where in verdict.where if is_shown_by_others or where.rank in truth.guilty_ranks]
+    places = {f"{PurePath(where.file).name}:{where.line}" for where in wheres}
     if truth.place not in places:
         return False, f"it points to {', '.join(sorted(places)) or 'no line'}, planted is {truth.place}"
     return True, f"{truth.cause} by {name_ranks(truth.guilty_ranks)} at {truth.place}, as planted"

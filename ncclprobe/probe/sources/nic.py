@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclprobe.model.evidence import Gap, Kind
+from ncclprobe.probe import proc
 from ncclprobe.probe.source import Context, Disturbance, Found, Source
 
 _SYS = Path("/sys/class")
@@ -29,6 +30,7 @@ _HARDWARE_COUNTERS = (
     *("roce_slow_restart", "np_cnp_sent", "rp_cnp_handled", "out_of_buffer"),
     *("retrans_pkts", "retrans_timeout_events", "unresponsive_remote_events", "impaired_remote_conn_events"),
 )
+_NAMING = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _STATISTICS = (
     *("rx_errors", "tx_errors", "rx_dropped", "tx_dropped", "rx_crc_errors", "rx_missed_errors"),
     *("tx_carrier_errors", "rx_bytes", "tx_bytes"),
@@ -43,7 +45,7 @@ def collect(context: Context) -> Iterator[Found | Gap]:
             left_s = context.deadline - _RESERVE_S - time.monotonic()
             time.sleep(max(0.0, min(started + context.options.interval_s - time.monotonic(), left_s)))
         start_ns = time.time_ns()
-        places = [*_fabric_ports(), *_interfaces()]
+        places = [*_fabric_ports(), *_interfaces(_named_by_job(context))]
         if not places:
             return
         ports = [read(place) for place, read in places[:_MAX_PORTS]]
@@ -74,10 +76,22 @@ def _fabric_ports() -> Iterator[tuple[Path, Any]]:
         yield from ((port, _fabric_port) for port in _listed(device / "ports"))
 
 
-def _interfaces() -> Iterator[tuple[Path, Any]]:
-    """Only those with hardware behind them, and bonds of such."""
-    for interface in _listed(_SYS / "net"):
-        if (interface / "device").exists() or (interface / "bonding").exists():
+def _named_by_job(context: Context) -> tuple[str, ...]:
+    """Beginnings of the names of interfaces that the ranks are told to use: `eth1`, `=eth1`, `ib,bond0`."""
+    environments = (proc.environ(rank.pid) or {} for rank in context.ranks)
+    texts = {environ.get(name, "") for environ in environments for name in _NAMING}
+    wanted = (
+        part.lstrip("=").partition(":")[0] for text in texts if not text.startswith("^") for part in text.split(",")
+    )
+    return tuple(sorted({name for name in wanted if name}))
+
+
+def _interfaces(named: tuple[str, ...]) -> Iterator[tuple[Path, Any]]:
+    """Those with hardware behind them, bonds of such, and what the job uses; in a container, where none has, all."""
+    interfaces = [interface for interface in _listed(_SYS / "net") if interface.name != "lo"]
+    real = [one for one in interfaces if (one / "device").exists() or (one / "bonding").exists()]
+    for interface in interfaces:
+        if not real or interface in real or (bool(named) and interface.name.startswith(named)):
             yield interface, _interface
 
 

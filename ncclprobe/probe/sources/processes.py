@@ -32,7 +32,7 @@ def collect(context: Context) -> Iterator[Found | Gap]:
     yield Found(
         file="processes.json",
         kind=Kind.PROCESSES,
-        origin="/proc/PID/{stat,status,wchan,environ}",
+        origin="/proc/PID/{stat,status,wchan,environ,task/PID/schedstat}",
         data=data,
         start_ns=start_ns,
         end_ns=time.time_ns(),
@@ -69,8 +69,15 @@ def _look(pid: int) -> _Look | None:
         wchan=wchan if wchan not in ("", "0") else None,
         cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S,
         threads=int(fields[17]),
+        main_run_ns=_main_run_ns(pid),
     )
     return fields[19], look
+
+
+def _main_run_ns(pid: int) -> int | None:
+    """Not every kernel tells, and some sandboxes do not."""
+    words = (proc.read(pid, f"task/{pid}/schedstat") or b"").split()
+    return int(words[0]) if words and words[0].isdigit() else None
 
 
 SOURCE = Source(name="processes", disturbs=Disturbance.NOTHING, collect=collect, looks=2)

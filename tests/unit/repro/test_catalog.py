@@ -8,7 +8,7 @@ import pytest
 from ncclprobe.model.errors import UsageError
 from ncclprobe.model.report import Cause
 from ncclprobe.repro.catalog import all_repros, find
-from ncclprobe.repro.reproducer import Repro
+from ncclprobe.repro.reproducer import Launcher, Need, Repro
 from ncclprobe.repro.truth import truth_of
 
 every_repro = pytest.mark.parametrize("repro", all_repros(), ids=lambda repro: repro.name)
@@ -41,7 +41,8 @@ def test_its_texts_are_single_lines(repro: Repro) -> None:
 @every_repro
 def test_its_program_is_named_like_it_and_marks_the_guilty_line(repro: Repro) -> None:
     assert repro.path.stem == repro.name.replace("-", "_")
-    assert truth_of(repro, repro.default_ranks).line > 0
+    line = truth_of(repro, repro.default_ranks).line
+    assert (line is not None) is (repro.has_line and bool(repro.guilty_ranks))
 
 
 @every_repro
@@ -54,6 +55,15 @@ def test_its_program_stands_alone(repro: Repro) -> None:
 @every_repro
 def test_its_guilty_ranks_are_in_the_smallest_job(repro: Repro) -> None:
     assert repro.default_ranks >= repro.min_ranks > max(repro.guilty_ranks, default=0)
+
+
+@every_repro
+def test_what_is_done_to_it_from_outside_needs_plain_processes(repro: Repro) -> None:
+    has_harm = bool(repro.harm.absent_ranks or repro.harm.environment or repro.harm.links_down)
+    is_special = has_harm or bool(repro.memory_mib or repro.hosts)
+    assert repro.launcher is Launcher.PLAIN or not is_special
+    assert not repro.hosts or Need.NAMESPACES in repro.requires
+    assert not repro.memory_mib or Need.MEMORY_CGROUP in repro.requires
 
 
 def test_listing_and_launching_never_import_torch() -> None:

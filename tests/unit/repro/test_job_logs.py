@@ -1,4 +1,4 @@
-"""How far the ranks have come and why they failed, from the files torchrun keeps."""
+"""How far the ranks have come and why they failed, from the files that a launcher keeps."""
 
 from pathlib import Path
 
@@ -44,6 +44,16 @@ def test_the_failure_is_the_exception_of_the_first_rank_that_has_one(tmp_path: P
     assert JobLogs(tmp_path).failure() == "rank 2: torch.cuda.OutOfMemoryError: no memory"
 
 
-def test_without_an_exception_torchrun_has_the_last_word(tmp_path: Path) -> None:
-    (tmp_path / "torchrun.log").write_text("usage: ...\nerror: unrecognized arguments\n=====\n")
+def test_without_an_exception_the_launcher_has_the_last_word(tmp_path: Path) -> None:
+    (tmp_path / "launcher.log").write_text("usage: ...\nerror: unrecognized arguments\n=====\n")
     assert JobLogs(tmp_path).failure() == "error: unrecognized arguments"
+
+
+def test_plain_processes_have_one_file_each(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/train-0.out").write_text("step 3 loss 0.5\n")
+    (tmp_path / "logs/train-12.out").write_text("step 4 loss 0.5\nValueError: no\n")
+    logs = JobLogs(tmp_path)
+    assert logs.steps() == {0: 3, 12: 4}
+    assert logs.stdout(12).startswith("step 4")
+    assert logs.failure() == "rank 12: ValueError: no"

@@ -43,7 +43,7 @@ def token() -> Iterator[str]:
 
 
 class Supervised:
-    def __init__(self, tmp_path: Path, token: str, code: str) -> None:
+    def __init__(self, tmp_path: Path, token: str, code: str, cgroups: dict[str, dict[str, str]] | None = None) -> None:
         self.directory = tmp_path / "job"
         self.token = token
         program = tmp_path / "train.py"
@@ -55,7 +55,14 @@ class Supervised:
             text=True,
         )
         argv = [sys.executable, str(self.directory / "train.py")]
-        request = supervisor.Request(directory=str(self.directory), program=str(program), argv=argv, token=token)
+        request = supervisor.Request(
+            directory=str(self.directory),
+            program=str(program),
+            argv=argv,
+            token=token,
+            log="launcher.log",
+            cgroups=cgroups or {},
+        )
         assert self.process.stdin
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -126,7 +133,7 @@ def test_when_torchrun_is_killed_its_ranks_go_and_its_files_stay_until_the_end(t
     os.kill(torchrun, signal.SIGKILL)
     assert job.line() == str(-signal.SIGKILL)
     assert not supervisor.processes_of(token)
-    assert (job.directory / "torchrun.log").exists()
+    assert (job.directory / "launcher.log").exists()
     job.close()
     assert all(map(is_gone, family))
     assert not job.directory.exists()
@@ -162,7 +169,25 @@ def test_temporary_files_of_the_job_go_with_it(tmp_path: Path, token: str) -> No
     job = Supervised(tmp_path, token, "import tempfile; print(tempfile.mkdtemp())")
     job.line()
     assert job.line() == "0"
-    made = Path((job.directory / "torchrun.log").read_text().strip())
+    made = Path((job.directory / "launcher.log").read_text().strip())
     assert made.is_relative_to(job.directory)
     job.close()
     assert not made.exists()
+
+
+def test_cgroups_are_made_and_removed(tmp_path: Path, token: str) -> None:
+    cgroup = tmp_path / "cgroup"
+    job = Supervised(tmp_path, token, "import time; time.sleep(600)", {str(cgroup): {}})
+    job.line()
+    assert cgroup.is_dir()
+    job.close()
+    assert not cgroup.exists()
+
+
+def test_a_cgroup_that_cannot_be_made_starts_no_job(tmp_path: Path, token: str) -> None:
+    job = Supervised(tmp_path, token, FAMILY, {str(tmp_path / "no" / "such"): {}})
+    assert "No such file" in job.line()
+    job.process.wait(timeout=20)
+    assert not job.directory.exists()
+    assert not supervisor.processes_of(token)
+    job.close()

@@ -87,3 +87,20 @@ def test_a_near_miss_is_wrong_and_says_why(change: dict[str, object], reason: st
     is_right, said = is_planted(replace(RIGHT, **change), TRUTH)  # type: ignore[arg-type]
     assert not is_right
     assert reason in said
+
+
+@pytest.mark.parametrize("markers", [0, 1])
+def test_a_cause_outside_the_program_has_no_line(tmp_path: Path, markers: int) -> None:
+    program = tmp_path / "train.py"
+    program.write_text("step()  # planted: here\n" * markers)
+    truth = truth_of(replace(REPRO, program=str(program), has_line=False), 4)
+    assert truth.line is None
+    assert is_planted(replace(RIGHT, where=()), truth) == (True, "collective-extra by rank 0, as planted")
+    assert not is_planted(replace(RIGHT, guilty_ranks=(1,)), truth)[0]
+
+
+def test_where_nothing_hangs_nobody_is_to_blame() -> None:
+    truth = truth_of(replace(REPRO, cause=Cause.PROGRESSING, guilty_ranks=()), 4)
+    assert truth.line is None
+    assert is_planted(replace(RIGHT, cause=Cause.PROGRESSING, guilty_ranks=(), where=()), truth)[0]
+    assert not is_planted(replace(RIGHT, cause=Cause.PROGRESSING), truth)[0]

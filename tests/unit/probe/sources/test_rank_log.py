@@ -91,3 +91,24 @@ def test_the_output_of_children_is_that_of_their_rank(start, tmp_path: Path) -> 
     (tmp_path / "log").write_text("x")
     pid = start((tmp_path / "log").open("a"), subprocess.DEVNULL)
     assert collect(SOURCE, context(process(pid, 0, Role.CHILD))) == ([], [])
+
+
+def test_the_log_of_a_rank_that_is_gone_lies_beside(start, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for rank, text in enumerate(("zero", "one", "two")):
+        (tmp_path / f"train-{rank}.out").write_text(text)
+    alive = {rank: (tmp_path / f"train-{rank}.out").open("a") for rank in (0, 2)}
+    pids = {rank: start(file, file) for rank, file in alive.items()}
+    found, _ = collect(SOURCE, context(*(process(pid, rank) for rank, pid in pids.items())))
+    assert by_name(found) == {"rank0.stdout.log": b"zero", "rank2.stdout.log": b"two", "rank1.stdout.log": b"one"}
+    (gone,) = (item for item in found if item.rank == 1)
+    assert (gone.pid, gone.origin) == (None, str(tmp_path / "train-1.out"))
+
+
+def test_a_log_of_an_older_run_is_left_alone(start, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    for rank in range(3):
+        (tmp_path / f"train-{rank}.out").write_text("x")
+    os.utime(tmp_path / "train-1.out", (1_000_000_000, 1_000_000_000))
+    alive = {rank: (tmp_path / f"train-{rank}.out").open("a") for rank in (0, 2)}
+    pids = {rank: start(file, file) for rank, file in alive.items()}
+    found, _ = collect(SOURCE, context(*(process(pid, rank) for rank, pid in pids.items())))
+    assert {item.rank for item in found} == {0, 2}

@@ -1,0 +1,19 @@
+"""`uneven-batches`: one rank runs out of batches and leaves the loop.
+
+In: nothing. Out: `REPRO`.
+"""
+
+from ncclprobe.model.report import Cause
+from ncclprobe.repro.reproducer import Repro
+
+REPRO = Repro(
+    name="uneven-batches",
+    summary="one rank runs out of batches and leaves the loop",
+    cause=Cause.COLLECTIVE_SKIPPED,
+    guilty_ranks=(1,),
+    needs="nothing special: NCCL where every rank has a GPU, else gloo on the CPU",
+    expects="rank 1 waits in the all-gather after the loop, the others in backward for its gradients",
+    program="uneven_batches.py",
+    default_ranks=3,
+    min_ranks=3,
+)
