@@ -11,12 +11,14 @@ from ncclprobe.analyze.fates import Fate, find_fates
 from ncclprobe.analyze.frontier import find_doubtful, find_frontiers, find_nameless
 from ncclprobe.analyze.gpus import GpuDevice, find_devices
 from ncclprobe.analyze.heads import find_heads
+from ncclprobe.analyze.interrupts import find_interrupted
 from ncclprobe.analyze.launches import Launches, join_launches
 from ncclprobe.analyze.logs import Logs, join_logs
 from ncclprobe.analyze.looks import Looks, compare_looks
 from ncclprobe.analyze.match import Mismatch, find_mismatch
 from ncclprobe.analyze.op_sequences import OpSequences, find_op_sequences
 from ncclprobe.analyze.positions import Position, find_positions
+from ncclprobe.analyze.source_waits import tell_locks
 from ncclprobe.analyze.standings import GroupLog, find_standings
 from ncclprobe.analyze.timeline import GroupTimeline, build_timelines
 from ncclprobe.analyze.waits import Waits, find_waits
@@ -57,6 +59,15 @@ class Case:
         return tuple(rank for rank in self.expected if rank not in heard)
 
     @property
+    def gone(self) -> tuple[int, ...]:
+        """Ranks whose process has ended, though others on its host live: their log lies beside the others'."""
+        hosts = {rank.host for rank in self.ranks.values()}
+        spoke, told = self.evidence.speakers, self.evidence.log_events
+        logs = [*(sourced.artifact for sourced in spoke), *(sourced.artifact for sourced in told)]
+        found = {log.rank for log in logs if log.host in hosts and log.rank is not None}
+        return tuple(sorted(found - self.ranks.keys()))
+
+    @property
     def dumped(self) -> frozenset[int]:
         """Ranks whose flight recorder was read."""
         return _dumped(self.evidence)
@@ -91,12 +102,18 @@ class Case:
         for rank in self.ranks.values():
             if pid is not None and pid in (rank.pid, *rank.children) and host in (None, "", rank.host):
                 return rank.rank
-        return self.logs.rank_with(host, pid)
+        found = self.logs.rank_with(host, pid)
+        return found if found is not None else self.launches.rank_with(pid)
 
     def source(self, rank: int, frame: Frame) -> Sourced[SourceFile] | None:
         """The file of a frame, from the rank's own host, else from any: a job runs the same code everywhere."""
         own = self.sources.get((self.host_of(rank) or "", frame.file))
         return own or next((s for key, s in sorted(self.sources.items()) if _is_file_of(key, frame)), None)
+
+    def source_line(self, rank: int, frame: Frame) -> str | None:
+        """The text of a frame's line; None where its file was not read."""
+        found = self.source(rank, frame)
+        return found.record.line(frame.line) if found else None
 
     def branch(self, rank: int, frame: Frame | None) -> tuple[Artifact, Branch] | None:
         """The innermost rank-dependent branch around a frame's line."""
@@ -106,14 +123,13 @@ class Case:
 
     def locate(self, rank: int, frame: Frame) -> CodeLocation:
         """A frame as a place in the user's code."""
-        found = self.source(rank, frame)
         branch = self.branch(rank, frame)
         return CodeLocation(
             rank=rank,
             file=frame.file,
             line=frame.line,
             function=frame.function,
-            source_line=found.record.line(frame.line) if found else None,
+            source_line=self.source_line(rank, frame),
             condition=f"{branch[1].text} (line {branch[1].line})" if branch else None,
         )
 
@@ -147,7 +163,7 @@ def build_case(given: Evidence) -> Case:
     logs, launches = join_logs(evidence), join_launches(evidence)
     world_size = _world_size(evidence, ranks, logs, launches)
     timelines = build_timelines(evidence.recordings, world_size)
-    positions = find_positions(evidence.stacks, ranks)
+    positions = {**find_interrupted(logs), **find_positions(evidence.stacks, ranks)}
     seen = {*ranks, *positions, *logs.heard, *(rank for timeline in timelines for rank in timeline.members)}
     # Ranks are numbered from 0 without a hole: who is heard proves those below.
     expected = tuple(range(world_size if world_size is not None else max(seen, default=-1) + 1))
@@ -155,7 +171,7 @@ def build_case(given: Evidence) -> Case:
     heads = find_heads(evidence.recordings)
     # Groups without a name cannot be matched between ranks.
     mismatches = (find_mismatch(timeline) for timeline in timelines if not nameless)
-    return Case(
+    case = Case(
         evidence=evidence,
         ranks=ranks,
         world_size=world_size,
@@ -174,13 +190,14 @@ def build_case(given: Evidence) -> Case:
         positions=positions,
         logs=logs,
         standings=find_standings(logs, expected),
-        fates=find_fates(logs),
+        fates=find_fates(logs, expected),
         launches=launches,
         ops=find_op_sequences(evidence.op_traces, logs),
         sources={(s.artifact.host, s.artifact.origin): s for s in evidence.source_files},
         looks=looks,
         devices=find_devices(evidence.gpus),
     )
+    return replace(case, positions=tell_locks(case.positions, case.source_line))
 
 
 def _dumped(evidence: Evidence) -> frozenset[int]:

@@ -149,7 +149,7 @@ def _by_habit(divergence: Divergence, expected: Expectation) -> Explanation | No
         return _majority_departs(divergence, keeping[0], departing, basis)
     if len(departed) == len(keeping[0].ranks):
         return Explanation(cause=Cause.COLLECTIVE_DESYNC, basis=basis)
-    is_skip = all(side.token in expected.later for side in departing)
+    is_skip = all(side.token in expected.later and not _is_odd_line(divergence, side, keeping[0]) for side in departing)
     cause = Cause.COLLECTIVE_SKIPPED if is_skip else Cause.COLLECTIVE_EXTRA
     return Explanation(cause=cause, basis=basis, guilty=departed)
 
@@ -176,6 +176,15 @@ def _by_line(divergence: Divergence) -> Explanation | None:
         return Explanation(cause=Cause.COLLECTIVE_EXTRA, basis=basis)
     basis = "one call is from a line that the other side has never called from; nothing tells who should be there"
     return Explanation(cause=Cause.COLLECTIVE_DESYNC, basis=basis)
+
+
+def _is_odd_line(divergence: Divergence, few: Side, most: Side) -> bool:
+    """Whether the few call from a line that most have never used, though they know the line of most.
+
+    A call that comes later in the round looks like it, but that one would come from its own line.
+    """
+    is_few_new = _is_new_to(divergence, few, most)
+    return _lines_differ(few, most) and is_few_new and not _is_new_to(divergence, most, few)
 
 
 def _is_new_to(divergence: Divergence, side: Side, others: Side) -> bool:

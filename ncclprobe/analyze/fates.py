@@ -4,6 +4,7 @@ In: `Logs`. Out: for each rank its first own failure; who of them failed first. 
 lost connection or the launcher stopped it is an echo: the failure is somebody else's.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ncclprobe.analyze.logs import Logs, Said, is_before, moment
@@ -23,16 +24,22 @@ from ncclprobe.model.log import (
 
 _ECHOES = (WorkTimeout, StoreTimeout, StoreUnreachable, PeerLost, RemoteError, Aborted, StoppedByLauncher)
 _SIGABRT, _SIGTERM = 6, 15
+_OWN_SIGNALS = frozenset({4, 7, 8, 11})  # SIGILL, SIGBUS, SIGFPE, SIGSEGV: no launcher sends these
 _TOGETHER_NS = 1_000_000_000
+_ALIKE_NS = 60_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """A rank's own failure: the line that tells of it, and the others that agree."""
+    """A rank's own failure: the line that tells of it, and the others that agree.
+
+    `is_inferred`: the line names nobody; all other ranks lived on.
+    """
 
     rank: int
     said: Said
     also: tuple[Said, ...] = ()
+    is_inferred: bool = False
 
     @property
     def failure(self) -> Failure | None:
@@ -41,11 +48,26 @@ class Fate:
         return what.failure if isinstance(what, Raised) else None
 
 
-def find_fates(logs: Logs) -> tuple[Fate, ...]:
-    """Ranks that failed by themselves, the first in time first."""
+def find_fates(logs: Logs, expected: Iterable[int] = ()) -> tuple[Fate, ...]:
+    """Ranks that failed by themselves, the first in time first. `expected`: all ranks of the job."""
     failed = {said.record.rank for said in logs.of(Raised, Died) if said.record.rank is not None}
     fates = (_fate(logs, rank) for rank in sorted(failed))
-    return tuple(sorted((fate for fate in fates if fate), key=lambda fate: moment(fate.said)))
+    found = tuple(sorted((fate for fate in fates if fate), key=lambda fate: moment(fate.said)))
+    return found or _by_elimination(logs, tuple(expected))
+
+
+def _by_elimination(logs: Logs, expected: tuple[int, ...]) -> tuple[Fate, ...]:
+    """An exception that nobody signed is that of the one rank that was not waiting when the others gave up."""
+    waits = [said for said in logs.of(WorkTimeout) if said.record.rank is not None]
+    rest = sorted(set(expected) - {said.record.rank for said in waits})
+    went_on = [said for said in logs.of(Activity) if said.record.rank is None and _is_training(said)]
+    nobodys = [
+        said
+        for said in logs.of(Raised)
+        if said.record.rank is None and not _is_echo(said) and not any(is_before(said, later) for later in went_on)
+    ]
+    early = [said for said in nobodys if waits and all(is_before(said, wait) for wait in waits)]
+    return (Fate(rank=rest[0], said=early[0], is_inferred=True),) if len(rest) == 1 and early else ()
 
 
 def _fate(logs: Logs, rank: int) -> Fate | None:
@@ -55,12 +77,28 @@ def _fate(logs: Logs, rank: int) -> Fate | None:
     first = [
         said
         for said in own
-        if not any(is_before(echo, said) for echo in echoes) and not any(is_before(said, later) for later in went_on)
+        if not any(is_before(echo, said) and not _is_reason_of(said, echo) for echo in echoes)
+        and not _is_exit_after(said, echoes)
+        and not any(is_before(said, later) for later in went_on)
     ]
     told = sorted(first, key=lambda said: (not isinstance(said.record.what, Raised), moment(said)))
     if not told or _was_aborted(logs, told[0]):
         return None
     return Fate(rank=rank, said=told[0], also=tuple(told[1:]))
+
+
+def _is_reason_of(said: Said, stop: Said) -> bool:
+    """Whether the launcher stopped the ranks because of this end, though it tells it later."""
+    what = said.record.what
+    is_own = isinstance(what, Died) and (what.is_first or what.is_memory or what.signal in _OWN_SIGNALS)
+    return is_own and isinstance(stop.record.what, StoppedByLauncher)
+
+
+def _is_exit_after(said: Said, echoes: list[Said]) -> bool:
+    """Whether it is only told that the rank exited, which an exception explains that follows from another's end."""
+    what = said.record.what
+    is_exit = isinstance(what, Died) and what.signal is None and not what.is_memory
+    return is_exit and any(isinstance(echo.record.what, Raised) for echo in echoes)
 
 
 def _is_training(said: Said) -> bool:
@@ -92,7 +130,16 @@ def died_first(fates: tuple[Fate, ...]) -> tuple[Fate, ...]:
 
 
 def _is_later(first: Fate, other: Fate) -> bool:
+    """What several ranks say in the same words within a minute has one reason; which of them is first means nothing."""
     one, two = first.said.record.when_ns, other.said.record.when_ns
+    is_alike = _words(first) is not None and _words(first) == _words(other)
     if one is not None and two is not None:
-        return two - one > _TOGETHER_NS
+        return two - one > (_ALIKE_NS if is_alike else _TOGETHER_NS)
+    if is_alike:
+        return False
     return is_before(first.said, other.said) is True
+
+
+def _words(fate: Fate) -> tuple[str, str] | None:
+    what = fate.said.record.what
+    return (what.exception, what.message) if isinstance(what, Raised) and what.exception else None

@@ -1,7 +1,7 @@
 """Who holds the interpreter lock of a process, in what, and who waits for it.
 
 In: the stack dumps of one process: py-spy and pystack say who holds it, gdb what each thread waits for in C.
-Out: a `GilHold` when the holder is itself blocked in a lock.
+Out: a `GilHold` when the holder is itself blocked in a lock, or in a call of C that does not return.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ncclprobe.model.evidence import Artifact
-from ncclprobe.model.frames import Frame, Stack
+from ncclprobe.model.frames import Frame, Stack, trace_of
 from ncclprobe.model.records import Sourced
 from ncclprobe.model.stacks import StackDump, Thread
 
@@ -26,7 +26,8 @@ class GilHold:
     """`holder` keeps the interpreter lock and is blocked in a lock inside `blocked_in`; `waiters` want the former.
 
     `closing`: the waiter's frame of the same class as `blocked_in`. It keeps what the holder wants: neither goes on.
-    `artifact` shows the holder's C frames.
+    `artifact` shows the holder's C frames. `is_kept`: only the holder's Python frames are known: a call into C that
+    was there at every look.
     """
 
     holder: Thread
@@ -34,6 +35,7 @@ class GilHold:
     waiters: tuple[Thread, ...]
     closing: Frame | None
     artifact: Artifact
+    is_kept: bool = False
 
 
 def find_gil_hold(dumps: Sequence[Sourced[StackDump]]) -> GilHold | None:
@@ -59,6 +61,22 @@ def find_gil_hold(dumps: Sequence[Sourced[StackDump]]) -> GilHold | None:
         closing=_closing(frame, waiters),
         artifact=artifacts[id(holder)],
     )
+
+
+def find_kept_gil(looks: Sequence[Sourced[StackDump]]) -> GilHold | None:
+    """None unless one thread, and not the main one, had the lock at all of several looks, in the same call.
+
+    Says nothing of a process that uses the CPU: the call may compute.
+    """
+    last, main = looks[-1], looks[-1].record.main
+    owners = [next((thread for thread in look.record.threads if thread.owns_gil), None) for look in looks]
+    holder = owners[-1]
+    if len(looks) < 2 or main is None or holder is None or holder.tid in (None, main.tid) or not holder.has_python:
+        return None
+    if not all(o is not None and o.tid == holder.tid and trace_of(o.stack) == trace_of(holder.stack) for o in owners):
+        return None
+    frame = next(frame for frame in holder.stack if not frame.is_native)
+    return GilHold(holder=holder, blocked_in=frame, waiters=(main,), closing=None, artifact=last.artifact, is_kept=True)
 
 
 def waits_for_gil(thread: Thread) -> bool:

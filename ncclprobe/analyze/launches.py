@@ -13,6 +13,8 @@ from ncclprobe.model.ras import RasCommunicator, RasReport
 from ncclprobe.model.records import Evidence, Sourced
 
 Look = Sourced[RasReport]
+Process = tuple[str | None, int | None]
+"""Host and pid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +41,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommunicatorLooks:
-    """A communicator, as each look shows it."""
+    """A communicator, as each look shows it. `process_of`: its members' processes, those that are listed."""
 
     id: str
     size: int | None
     looks: tuple[tuple[Look, dict[str, Counts]], ...]
+    process_of: dict[int, Process] = field(default_factory=dict)
 
     @property
     def has_moved(self) -> bool | None:
@@ -70,13 +73,16 @@ class CommunicatorLooks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launches:
-    """`world_size`: members of the largest communicator. `heard`: its members with a line of their own, or counted."""
+    """`world_size`: members of the largest communicator. `heard`: its members with a line of their own, or counted.
+
+    `process_of`: the processes of its members, as far as they are listed.
+    """
 
     looks: tuple[Look, ...] = ()
     communicators: tuple[CommunicatorLooks, ...] = ()
     world_size: int | None = None
     heard: frozenset[int] = frozenset()
-    process_of: dict[int, tuple[str | None, int | None]] = field(default_factory=dict)
+    process_of: dict[int, Process] = field(default_factory=dict)
 
     @property
     def world(self) -> CommunicatorLooks | None:
@@ -84,32 +90,35 @@ class Launches:
         largest = [comm for comm in self.communicators if comm.size is not None and comm.size == self.world_size]
         return largest[0] if len(largest) == 1 else None
 
+    def rank_with(self, pid: int | None) -> int | None:
+        """The rank of a process, where all are listed and no other has its pid: RAS names hosts by address."""
+        ranks = [rank for rank, (_, other) in self.process_of.items() if pid is not None and other == pid]
+        return ranks[0] if len(ranks) == 1 and len(self.process_of) == self.world_size else None
+
 
 def join_launches(evidence: Evidence) -> Launches:
     """Looks in order of time, else of their files' names."""
     looks = sorted(evidence.ras_reports, key=lambda look: (_time_of(look), look.artifact.path))
     seen: dict[str, list[tuple[Look, dict[str, Counts]]]] = defaultdict(list)
     sizes: dict[str, int | None] = {}
+    members: dict[str, dict[int, Process]] = defaultdict(dict)
     for look in looks:
         for comm in look.record.communicators:
             seen[comm.id].append((look, _counts(comm)))
+            members[comm.id].update({rank.rank: (rank.host, rank.pid) for rank in comm.ranks})
             sizes[comm.id] = comm.size if comm.size is not None else sizes.get(comm.id)
     world_size = max((size for size in sizes.values() if size is not None), default=None)
+    worlds = [name for name, size in sizes.items() if size is not None and size == world_size]
     communicators = tuple(
-        CommunicatorLooks(id=name, size=sizes[name], looks=tuple(those)) for name, those in sorted(seen.items())
+        CommunicatorLooks(id=name, size=sizes[name], looks=tuple(those), process_of=members[name])
+        for name, those in sorted(seen.items())
     )
     return Launches(
         looks=tuple(looks),
         communicators=communicators,
         world_size=world_size,
         heard=frozenset(_heard(looks, world_size)),
-        process_of={
-            rank.rank: (rank.host, rank.pid)
-            for look in looks
-            for comm in look.record.communicators
-            if comm.size == world_size
-            for rank in comm.ranks
-        },
+        process_of=members[worlds[0]] if len(worlds) == 1 else {},
     )
 
 

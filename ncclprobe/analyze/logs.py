@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TypeVar
 
+from ncclprobe.analyze.attempts import last_attempt
 from ncclprobe.analyze.communicators import ranks_by_process
+from ncclprobe.analyze.writers import name_writers
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.job import Role
 from ncclprobe.model.log import (
@@ -52,10 +54,11 @@ _OF_AN_END = (
 )
 Fact = TypeVar("Fact")
 Process = tuple[str, int]
+_WORDS = re.compile(r"[a-z0-9]+")
+_MAX_WORDS = 40
 _YEAR_NS = 31_556_952 * 1_000_000_000  # the mean Gregorian year
 # [rank3]:[E901 05:20:03.01 ProcessGroupNCCL.cpp:632] [PG ID 0 PG GUID 0(default_pg) Rank 3] , or [Rank 3]
 _PREFIX = re.compile(r"^(?:\[rank\d+\]:)?\[[EWI]\d* ?[^\]]*\] (?:\[(?:PG|Rank) [^\]]*\] +)?")
-_WORDS = re.compile(r"[A-Za-z0-9]+(?:-\d+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +122,7 @@ def cite_said(said: Said, says: str) -> Citation:
 
 def join_logs(evidence: Evidence) -> Logs:
     """The same for any order of files."""
-    events = _with_hosts(evidence)
+    events = name_writers(last_attempt(_with_hosts(evidence), evidence.gaps), evidence.speakers)
     rank_of = _processes(events, evidence)
     alive = _alive(evidence)
     said = [event for event in (_with_rank(event, rank_of) for event in events) if not _is_past(event, alive)]
@@ -161,9 +164,17 @@ def _with_hosts(evidence: Evidence) -> list[Said]:
 
 def host_in_name(path: str, hosts: Iterable[str]) -> str | None:
     """The known host whose name is a word of the file's name: `dmesg-node02.txt`, `nccl.node01.30441.log`."""
-    words = {word.lower() for word in _WORDS.findall(path.rpartition("/")[2])}
+    words = _runs_of_words(path.rpartition("/")[2].lower())
     named = {host for host in hosts if host.lower() in words or host.lower().partition(".")[0] in words}
-    return named.pop() if len(named) == 1 else None
+    # `node-1` is a word of `dmesg-node-1-2.txt`, and so is `node-1-2`: the longer one is meant.
+    longest = {host for host in named if not any(host != other and host in other for other in named)}
+    return longest.pop() if len(longest) == 1 else None
+
+
+def _runs_of_words(name: str) -> set[str]:
+    """Whatever of a name begins and ends with a word: `dmesg`, `dmesg-gpu`, `gpu-b`, ..."""
+    spans = [found.span() for found in _WORDS.finditer(name)][:_MAX_WORDS]
+    return {name[start:end] for place, (start, _) in enumerate(spans) for _, end in spans[place:]}
 
 
 def _processes(events: list[Said], evidence: Evidence) -> dict[Process, int]:
@@ -177,8 +188,12 @@ def _processes(events: list[Said], evidence: Evidence) -> dict[Process, int]:
         speaker = sourced.record
         if speaker.rank is not None and speaker.pid is not None:
             found.setdefault((speaker.host or "", speaker.pid), speaker.rank)
-    comms = ranks_by_process([said.record for said in events if isinstance(said.record.what, CommEvent)])
-    found.update(comms)
+    comms = ranks_by_process(
+        [said.record for said in events if isinstance(said.record.what, CommEvent)], _world_size(events)
+    )
+    # A group whose members other lines number otherwise is not that of all ranks.
+    if all(found.get(process, rank) == rank for process, rank in comms.items()):
+        found.update(comms)
     for process in evidence.processes:
         record, host = process.record, process.artifact.host
         if record.rank is not None and record.inner_pid is not None:
@@ -265,11 +280,24 @@ def _hosts(events: list[Said], rank_of: dict[Process, int]) -> dict[int, str]:
 
 
 def _world_size(events: list[Said]) -> int | None:
-    """What lines say of it; else the largest communicator, when a rank of the default group is in it."""
+    """What lines say of it; else the largest communicator, unless a rank is named that it has no place for."""
     said = [event.record.what.size for event in events if isinstance(event.record.what, WorldSize)]
     settings = (event.record.what for event in events if isinstance(event.record.what, Setting))
     said += [int(s.value) for s in settings if s.name == "WORLD_SIZE" and s.value.isdigit()]
     if said:
         return max(set(said), key=lambda size: (said.count(size), size))
-    sizes = [event.record.what.size for event in events if isinstance(event.record.what, CommEvent)]
-    return max(sizes, default=None)
+    in_store = _world_size_in_store(events)
+    if in_store is not None:
+        return in_store
+    largest = max((event.record.what.size for event in events if isinstance(event.record.what, CommEvent)), default=0)
+    named = (event.record.rank if event.record.rank is not None else event.artifact.rank for event in events)
+    return largest if largest > max((rank for rank in named if rank is not None), default=0) else None
+
+
+def _world_size_in_store(events: list[Said]) -> int | None:
+    """What several waiting ranks say alike, unless one of them has no place in it."""
+    waits = [event.record.what for event in events if isinstance(event.record.what, StoreWait)]
+    sizes = {wait.world_size for wait in waits} - {None}
+    ranks = {wait.rank for wait in waits}
+    size = sizes.pop() if len(sizes) == 1 and len(ranks) > 1 else None
+    return size if size is not None and max(ranks) < size else None

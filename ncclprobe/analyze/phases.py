@@ -28,6 +28,7 @@ _CHECKOUTS = re.compile(
     r"(?:^|/)(?:torch|torchtitan|megatron|deepspeed|accelerate|transformers|vllm|sglang|trl|verl|openrlhf|nemo|mmengine"
     r"|composer|colossalai|flashinfer|triton|pytorch_lightning|lightning|transformer_engine|datasets)/"
 )
+_TOLD_BY_OUTER = (Phase.SYNC, Phase.CHECKPOINT)
 # Ways of waiting for which a user's own function may say what for.
 _UNSAID = (Phase.NETWORK, Phase.CHILD, Phase.STORAGE)
 # What people call their own functions; only used where the frames of libraries say nothing.
@@ -52,15 +53,17 @@ def place_of(stack: Stack) -> Place:
     """From the innermost frame outward. User code called from a wait means that the thread is not in that wait.
 
     A wait for the GPU inside a function that does a collective is that collective's, and a lock taken by a data loader,
-    a checkpoint writer or a tracker is theirs: there the outer function tells more.
+    a checkpoint writer or a tracker is theirs: there the outer function tells more. `torch.load` may load a checkpoint,
+    or a shard of the data.
     """
     inner: Place | None = None
     for place, strength in _places(stack):
-        if inner is None and strength is not Strength.GENERIC and place.phase is not Phase.SYNC:
-            return place
-        if inner and strength is not Strength.GENERIC and _tells_more(place.phase, inner.phase):
-            return place
-        if inner is None or (strength is Strength.GENERIC and _is_vaguer(inner.phase, place.phase)):
+        is_telling = strength is not Strength.GENERIC
+        if is_telling and (inner is None or _tells_more(place.phase, inner.phase)):
+            if place.phase not in _TOLD_BY_OUTER:
+                return place
+            inner = place
+        elif inner is None or (not is_telling and _is_vaguer(inner.phase, place.phase)):
             inner = place
     if inner and inner.phase not in _UNSAID:
         return _elsewhere(stack) if _is_interpreters_own(inner, stack) else inner
@@ -74,6 +77,8 @@ def _is_interpreters_own(place: Place, stack: Stack) -> bool:
 
 
 def _tells_more(outer: Phase, inner: Phase) -> bool:
+    if inner is Phase.CHECKPOINT:
+        return outer in (Phase.DATA, Phase.PREPROCESSING)
     if inner is Phase.SYNC:
         return outer in (Phase.COLLECTIVE, Phase.P2P)
     return outer not in (Phase.BACKWARD, Phase.SYNC)

@@ -9,7 +9,7 @@ below them waits for.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ncclprobe.analyze.gil import GilHold, find_gil_hold
+from ncclprobe.analyze.gil import GilHold, find_gil_hold, find_kept_gil
 from ncclprobe.analyze.phases import Phase, Place, place_of
 from ncclprobe.analyze.whose import find_owners
 from ncclprobe.model.evidence import Artifact
@@ -19,6 +19,8 @@ from ncclprobe.model.records import Sourced
 from ncclprobe.model.stacks import StackDump, Thread
 
 _IDLE_SHARE = 0.05  # of one core, between the looks: polling threads use about 0.01
+_SPIN_SHARE = 0.5
+_BLOCKING = (Phase.COLLECTIVE, Phase.P2P, Phase.BACKWARD)
 _WORKER_LOOP = "_worker_loop"
 
 
@@ -39,6 +41,7 @@ class Position:
     """One rank at the last look. `is_still`: the same calls at both looks; `cpu_share`: of one core, between them.
 
     `is_active`: the main thread was on a CPU. `gil_hold`: set when the rank keeps its own interpreter lock for ever.
+    `main_share`: of one core that the main thread alone has used between the looks, exactly.
     """
 
     rank: int
@@ -52,6 +55,7 @@ class Position:
     children: tuple[Child, ...] = ()
     is_active: bool | None = None
     gil_hold: GilHold | None = None
+    main_share: float | None = None
 
     @property
     def phase(self) -> Phase:
@@ -70,6 +74,14 @@ class Position:
     def is_idle(self) -> bool | None:
         """Whether the process used next to no CPU between the looks; None when that is not known."""
         return None if self.cpu_share is None else self.cpu_share < _IDLE_SHARE
+
+    @property
+    def has_woken(self) -> bool:
+        """Whether it waits for other ranks, in a call that blocks, and yet ran between the looks: it has gone on.
+
+        A thread that is blocked in one call does not run at all. One that spins in it runs all the time.
+        """
+        return self.phase in _BLOCKING and self.main_share is not None and 0 < self.main_share < _SPIN_SHARE
 
     @property
     def busy_child(self) -> Child | None:
@@ -114,7 +126,8 @@ def _position(
     last = _most_detailed(looks)
     main = _main(last)
     inner = _hooks_of_backward(last.record, main)
-    hold = find_gil_hold(dumps)
+    share = _cpu_share(process)
+    hold = find_gil_hold(dumps) or (_kept_gil(looks) if share is not None and share < _IDLE_SHARE else None)
     return Position(
         rank=rank,
         place=_joined(place_of(inner), dumps, hold),
@@ -122,11 +135,12 @@ def _position(
         stack=inner,
         artifact=last.artifact,
         is_still=None if len(looks) < 2 else all(is_same(_main(look).stack, main.stack) for look in looks),
-        cpu_share=_cpu_share(process),
+        cpu_share=share,
         gil_owner=next((thread for thread in last.record.threads if thread.owns_gil), None),
         children=children,
         is_active=main.is_active,
         gil_hold=hold,
+        main_share=_main_share(process),
     )
 
 
@@ -157,15 +171,25 @@ def _is_started_by_python(thread: Thread) -> bool:
     return any(frame.short_function in ("_bootstrap", "_bootstrap_inner") for frame in thread.stack[-3:])
 
 
+def _kept_gil(looks: Sequence[Sourced[StackDump]]) -> GilHold | None:
+    """Whoever holds it to wait for other ranks is where the rank is, not what keeps it."""
+    hold = find_kept_gil(looks)
+    return None if hold and place_of(hold.holder.stack).phase.waits_for_ranks else hold
+
+
 def _joined(place: Place, dumps: Sequence[Sourced[StackDump]], hold: GilHold | None) -> Place:
     """A line of user code that calls into C says nothing; what gdb or the kernel saw below it does."""
     if hold and hold.waiters:
-        return Place(Phase.LOCK, place.frame)
+        return Place(Phase.LOCK, _line_of(hold) if hold.is_kept else place.frame)
     if place.phase not in (Phase.PYTHON, Phase.UNKNOWN):
         return place
     below = (place_of(_main(dump).stack) for dump in reversed(dumps) if not _main(dump).has_python)
     told = next((found for found in below if found.phase is not Phase.UNKNOWN), None)
     return Place(told.phase, place.frame if place.phase is Phase.PYTHON else told.frame) if told else place
+
+
+def _line_of(hold: GilHold) -> Frame:
+    return innermost_user_frame(hold.holder.stack) or hold.blocked_in
 
 
 def is_same(one: Stack, other: Stack) -> bool:
@@ -182,3 +206,11 @@ def _cpu_share(process: Rank | None) -> float | None:
     first, last = process.looks[0], process.looks[-1]
     elapsed_s = (last.time_ns - first.time_ns) / 1e9
     return (last.cpu_s - first.cpu_s) / elapsed_s if elapsed_s > 0 else None
+
+
+def _main_share(process: Rank | None) -> float | None:
+    looks = process.looks if process else ()
+    if len(looks) < 2 or looks[0].main_run_ns is None or looks[-1].main_run_ns is None:
+        return None
+    elapsed_ns = looks[-1].time_ns - looks[0].time_ns
+    return (looks[-1].main_run_ns - looks[0].main_run_ns) / elapsed_ns if elapsed_ns > 0 else None

@@ -16,7 +16,7 @@ _OWN = frozenset(
     {
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "NODE_RANK", "LOCAL_WORLD_SIZE", "NPROC_PER_NODE", "NNODES"),
         *("pid", "host", "machine", "NCCL_HOSTID", "NCCL_DEBUG_FILE", "NCCL_RAS_ADDR", "CUDA_VISIBLE_DEVICES"),
-        *("NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "cuda_device", "network"),
+        *("NCCL_TOPO_DUMP_FILE", "NCCL_GRAPH_DUMP_FILE", "cuda_device", "network", "address"),
     }
 )
 

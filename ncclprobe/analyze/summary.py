@@ -50,6 +50,8 @@ def _doing(case: Case, rank: int, places: dict[int, str], *, is_idle: bool) -> s
         return f"waiting in {head.call.signature.op}, call {head.call.seq} of {head.call.group.label}"
     if is_idle:
         return "in no collective: its recorder has no outstanding call"
+    if rank in case.gone:
+        return _by_log(case, rank) if any(fate.rank == rank for fate in case.fates) else "its process is gone"
     return _by_log(case, rank) or ("not known" if rank not in case.ranks else "alive")
 
 

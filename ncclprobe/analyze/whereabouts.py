@@ -6,13 +6,13 @@ In: a `Case` and ranks. Out: a cause, in words what they do, and what shows it.
 from dataclasses import dataclass
 
 from ncclprobe.analyze.case import Case, cite
-from ncclprobe.analyze.logs import Said, cite_said
+from ncclprobe.analyze.logs import Said, cite_said, is_before
 from ncclprobe.analyze.phases import Phase
 from ncclprobe.analyze.positions import Position
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.frames import telling_frame
-from ncclprobe.model.log import Activity
+from ncclprobe.model.log import Activity, GilStuck, StoreTimeout, WatchdogStuck, WorkTimeout
 from ncclprobe.model.report import Cause, CodeLocation
 
 CAUSES = {
@@ -51,10 +51,30 @@ def find_whereabouts(case: Case, ranks: tuple[int, ...]) -> Whereabouts:
     told = [position for position in seen if position.phase in CAUSES]
     if told:
         return _by_stacks(case, told)
+    held = [said for rank in ranks for said in case.logs.of_rank(rank, GilStuck)]
+    if held:
+        return _held_up(held[0], Cause.STUCK_ON_LOCK, "another thread of it holds the interpreter lock")
     said = [found for rank in ranks if (found := last_activity(case, rank))] or anonymous_activities(case, ranks)
     if said:
         return _by_words(said)
+    stuck = [said for rank in ranks for said in case.logs.of_rank(rank, WatchdogStuck)]
+    if stuck:
+        return _held_up(stuck[0], Cause.STUCK_IN_CUDA, "its watchdog is blocked in CUDA, or waits for a lock")
     return Whereabouts(cause=Cause.STUCK_IN_PYTHON, doing="what they do instead is not known")
+
+
+def shown_ranks(case: Case, ranks: tuple[int, ...]) -> tuple[int, ...]:
+    """Those of them of which something shows what they do."""
+    if len(ranks) == 1:
+        return ranks if find_whereabouts(case, ranks).shown_by else ()
+    stuck = {said.record.rank for said in case.logs.of(GilStuck, WatchdogStuck)}
+    told = {rank for rank in ranks if rank in case.positions and case.positions[rank].phase in CAUSES}
+    return tuple(rank for rank in ranks if rank in told or rank in stuck or last_activity(case, rank))
+
+
+def _held_up(said: Said, cause: Cause, doing: str) -> Whereabouts:
+    """By what torch's own monitor says of the rank."""
+    return Whereabouts(cause=cause, doing=doing, shown_by="log", citations=(cite_said(said, doing),))
 
 
 def _by_stacks(case: Case, positions: list[Position]) -> Whereabouts:
@@ -75,16 +95,38 @@ def last_activity(case: Case, rank: int) -> Said | None:
     """The last thing the rank's program said it does, unless that is training: then it tells nothing."""
     said = case.logs.of_rank(rank, Activity)
     what = said[-1].record.what if said else None
-    return said[-1] if isinstance(what, Activity) and what.phase in _BY_WORDS else None
+    return said[-1] if isinstance(what, Activity) and what.phase in _BY_WORDS and not _is_done(what) else None
 
 
 def anonymous_activities(case: Case, ranks: tuple[int, ...]) -> list[Said]:
-    """A line without a rank is of a rank that is not waiting: of this one, when it is the only one."""
+    """A line without a rank that comes while the others wait is of the one that does not.
+
+    An earlier one is of the process that prints for all, most often: rank 0.
+    """
     if len(ranks) != 1:
         return []
-    said = [s for s in case.logs.of(Activity) if s.record.rank is None]
+    waits = list(case.logs.of(WorkTimeout, StoreTimeout))
+    said = [s for s in case.logs.of(Activity) if s.record.rank is None and (ranks == (0,) or _is_during(s, waits))]
     last = said[-1].record.what if said else None
-    return said[-1:] if isinstance(last, Activity) and last.phase in _BY_WORDS else []
+    return said[-1:] if isinstance(last, Activity) and last.phase in _BY_WORDS and not _is_done(last) else []
+
+
+def _is_done(what: Activity) -> bool:
+    """Whether it tells of work that is over: what the rank does since is not said."""
+    return what.progress is not None and what.progress[0] >= what.progress[1] > 0
+
+
+def _is_during(said: Said, waits: list[Said]) -> bool:
+    """Whether a line was written after another rank had begun to wait, as far as clocks or one file tell."""
+    return any(_began_before(wait, said) or is_before(wait, said) is True for wait in waits)
+
+
+def _began_before(wait: Said, said: Said) -> bool:
+    what, end_ns, when_ns = wait.record.what, wait.record.when_ns, said.record.when_ns
+    waited_ms = (
+        what.ran_ms if isinstance(what, WorkTimeout) else what.timeout_ms if isinstance(what, StoreTimeout) else None
+    )
+    return None not in (waited_ms, end_ns, when_ns) and (end_ns or 0) - (waited_ms or 0) * 1_000_000 < (when_ns or 0)
 
 
 def _by_words(said: list[Said]) -> Whereabouts:

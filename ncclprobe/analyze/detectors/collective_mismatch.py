@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
+from ncclprobe.analyze.detours import Detour, find_detour
 from ncclprobe.analyze.match import Mismatch
 from ncclprobe.analyze.sides import Side
 from ncclprobe.model.evidence import Citation
@@ -26,6 +27,9 @@ _FIXES = {
     Cause.COLLECTIVE_SHAPE_MISMATCH: "Give the call the same sizes and types on all ranks: pad the last batch.",
 }
 
+_FIX_LOOP = (
+    "Let all ranks leave the loop in the same step: agree on the number of steps, or on the stop, by a collective."
+)
 _BY_BRANCH = "a branch that only these ranks take leads to it"
 
 
@@ -36,32 +40,56 @@ def detect(case: Case) -> Iterator[Finding]:
 
 
 def _settled(case: Case, mismatch: Mismatch) -> Mismatch:
-    """Where no side is most of the group, a line that only one side can reach still tells whose call is extra."""
+    """Where no side is most of the group, a line that only one side can reach still tells whose call is extra.
+
+    Where the few are out of a loop that most are in, they left out what most still do there, whatever they do now.
+    """
+    detour = _detour(case, mismatch)
+    if detour and detour.leaves_loop and mismatch.has_majority and mismatch.guilty == mismatch.guilty_side.ranks:
+        return replace(mismatch, cause=Cause.COLLECTIVE_SKIPPED, basis=f"these ranks {detour.says}")
     proven = [side for side in mismatch.sides if case.branch_taken_by(side.ranks, side.call.stack)]
     if mismatch.has_majority or mismatch.is_of_parts or len(proven) != 1:
         return mismatch
     return replace(mismatch, cause=Cause.COLLECTIVE_EXTRA, guilty=proven[0].ranks, basis=_BY_BRANCH)
 
 
+def _detour(case: Case, mismatch: Mismatch) -> Detour | None:
+    """How the guilty got past the call that the others made."""
+    guilty, other = mismatch.guilty_side, mismatch.other_side
+    return find_detour(guilty.ranks[0], guilty.call.stack, other.call.stack, case.source)
+
+
 def _finding(case: Case, mismatch: Mismatch) -> Finding:
     group = mismatch.timeline
+    detour = _detour(case, mismatch) if mismatch.cause is Cause.COLLECTIVE_SKIPPED else None
     # With members unheard and no majority nobody can be named: the unheard may have done what either side did.
     is_unheard = bool(group.silent) and not mismatch.has_majority and mismatch.basis != _BY_BRANCH
     is_open = mismatch.is_open or is_unheard
     guilty = () if is_open else mismatch.guilty
     return Finding(
         cause=mismatch.cause,
-        summary=_summary(case, mismatch),
+        summary=_with_detour(_summary(case, mismatch), detour, mismatch.guilty),
         guilty_ranks=guilty,
         suspects=mismatch.guilty if is_open else (),
         confidence=_confidence(mismatch),
         victims=tuple(rank for rank in group.members if rank not in mismatch.guilty),
         blocked_on=_blocked_on(case, mismatch),
-        where=_where(case, mismatch),
-        evidence=tuple(_evidence(case, mismatch)),
-        fix=_FIXES[mismatch.cause],
+        where=(*((detour.place,) if detour else ()), *_where(case, mismatch)),
+        evidence=(*_evidence(case, mismatch), *_cite_detour(detour)),
+        fix=_FIX_LOOP if detour and detour.leaves_loop else _FIXES[mismatch.cause],
         next_steps=tuple(_next_steps(case, mismatch)),
     )
+
+
+def _with_detour(summary: str, detour: Detour | None, guilty: tuple[int, ...]) -> str:
+    longer = f"{summary} {'It' if len(guilty) == 1 else 'They'} {detour.says}." if detour else summary
+    return longer if len(longer) <= 200 else summary
+
+
+def _cite_detour(detour: Detour | None) -> Iterator[Citation]:
+    if detour:
+        says = f"the only way past line {detour.past} in that loop"
+        yield cite(detour.artifact, f"line {detour.way.line}", detour.place.source_line or "", says)
 
 
 def _summary(case: Case, mismatch: Mismatch) -> str:

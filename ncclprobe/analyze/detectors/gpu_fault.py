@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
-from ncclprobe.analyze.devices import host_of_file, rank_of_gpu
+from ncclprobe.analyze.devices import devices_by_host, host_of_line, rank_of_device, rank_of_gpu
+from ncclprobe.analyze.gpus import GpuState
+from ncclprobe.analyze.onset import Nearness, find_onset, nearness
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.kernel import Xid
 from ncclprobe.model.log import WorkTimeout
@@ -18,9 +20,12 @@ _FIX = "Take the GPU out of service, follow the action, and start again without 
 
 
 def detect(case: Case) -> Iterator[Finding]:
-    """The first fatal Xid of a GPU that a rank of the job uses; else a device that NVML has lost."""
+    """The first fatal Xid of a GPU that a rank of the job uses, near the hang; else a device that is lost."""
+    onset = find_onset(case.logs)
     fatal = sorted((x for x in case.evidence.xids if x.record.is_fatal and not x.record.is_echo), key=_time_of)
     for sourced in fatal:
+        if nearness(sourced.record.when_ns, onset).is_far:
+            continue  # the job outlived it, or it came after
         rank = _rank(case, sourced)
         if rank is not None:
             yield _by_xid(case, sourced, rank)
@@ -33,7 +38,9 @@ def _time_of(sourced: Sourced[Xid]) -> tuple[int, str, int]:
 
 
 def _rank(case: Case, sourced: Sourced[Xid]) -> int | None:
-    return rank_of_gpu(case, host_of_file(case, sourced.artifact), sourced.record.bus_id, sourced.record.pid)
+    return rank_of_gpu(
+        case, host_of_line(case, sourced.record.host, sourced.artifact), sourced.record.bus_id, sourced.record.pid
+    )
 
 
 def _by_xid(case: Case, sourced: Sourced[Xid], rank: int) -> Finding:
@@ -42,7 +49,7 @@ def _by_xid(case: Case, sourced: Sourced[Xid], rank: int) -> Finding:
         cause=Cause.GPU_FAULT,
         summary=f"Xid {xid.code} on the GPU of rank {rank} ({xid.bus_id}): {xid.meaning}."[:200],
         guilty_ranks=(rank,),
-        confidence=Confidence.CERTAIN if _others_waited(case, rank) else Confidence.PROBABLE,
+        confidence=_confidence(case, sourced, rank),
         victims=tuple(other for other in case.expected if other != rank),
         evidence=(
             cite(sourced.artifact, f"line {xid.line}", xid.quote, f"the driver reports Xid {xid.code}, {xid.meaning}"),
@@ -51,6 +58,19 @@ def _by_xid(case: Case, sourced: Sourced[Xid], rank: int) -> Finding:
         next_steps=(f"on its host: {xid.action}", "nvidia-smi -q for ECC, remapped rows and the recovery action"),
         fix=_FIX,
     )
+
+
+def _confidence(case: Case, sourced: Sourced[Xid], rank: int) -> Confidence:
+    """Of a line with another process's pid only its time shows that it is of this job, and not of the one before."""
+    xid = sourced.record
+    near = nearness(xid.when_ns, find_onset(case.logs))
+    is_foreign = (
+        xid.pid is not None
+        and case.owner_of(host_of_line(case, sourced.record.host, sourced.artifact), xid.pid) is None
+    )
+    if (near is Nearness.UNKNOWN and is_foreign) or near is Nearness.SHIFTED:
+        return Confidence.POSSIBLE
+    return Confidence.CERTAIN if _others_waited(case, rank) else Confidence.PROBABLE
 
 
 def _others_waited(case: Case, rank: int) -> bool:
@@ -68,28 +88,37 @@ def _echoes(case: Case, first: Sourced[Xid]) -> Iterator[Citation]:
 
 
 def _lost(case: Case) -> Iterator[Finding]:
-    for sourced in case.evidence.gpus:
-        look = sourced.record
-        if not look.problem:
+    """By NVML, else by a line of the kernel that is no Xid."""
+    for device in devices_by_host(case):
+        rank = rank_of_device(case, device) if device.state is GpuState.LOST else None
+        if rank is not None:
+            look = device.looks[-1]
+            says = f"GPU {device.key} of {device.host or 'its host'} cannot be read: {device.says}"
+            yield _of_device(case, rank, says, cite(look.artifact, f"GPU {device.key}", device.says, "it is lost"))
+            return
+    onset = find_onset(case.logs)
+    for fault in case.evidence.kernel_faults:
+        record = fault.record
+        if record.kind != "gpu-lost" or nearness(record.when_ns, onset).is_far:
             continue
-        host = look.host or sourced.artifact.host
-        owners = {case.owner_of(host, pid) for pid in look.pids} - {None}
-        rank = owners.pop() if len(owners) == 1 else rank_of_gpu(case, host, look.bus_id or "", None)
-        if rank is None:
-            continue
-        yield Finding(
-            cause=Cause.GPU_FAULT,
-            summary=f"GPU {look.index} of {host or 'its host'}, used by rank {rank}, cannot be read: {look.problem}."[
-                :200
-            ],
-            guilty_ranks=(rank,),
-            confidence=Confidence.PROBABLE,
-            victims=tuple(other for other in case.expected if other != rank),
-            evidence=(cite(sourced.artifact, f"GPU {look.index}", look.problem, "the driver has lost the device"),),
-            next_steps=("read dmesg on its host for Xid lines",),
-            fix=_FIX,
-        )
-        return
+        rank = rank_of_gpu(case, host_of_line(case, record.host, fault.artifact), record.device, record.pid)
+        if rank is not None:
+            says = f"the driver has lost GPU {record.device}"
+            yield _of_device(case, rank, says, cite(fault.artifact, f"line {record.line}", record.quote, says))
+            return
+
+
+def _of_device(case: Case, rank: int, says: str, citation: Citation) -> Finding:
+    return Finding(
+        cause=Cause.GPU_FAULT,
+        summary=f"The GPU of rank {rank} failed: {says}."[:200],
+        guilty_ranks=(rank,),
+        confidence=Confidence.PROBABLE,
+        victims=tuple(other for other in case.expected if other != rank),
+        evidence=(citation,),
+        next_steps=("read dmesg on its host for Xid lines",),
+        fix=_FIX,
+    )
 
 
 DETECTOR = Detector(causes=(Cause.GPU_FAULT,), detect=detect)

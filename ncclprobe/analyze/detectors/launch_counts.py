@@ -6,15 +6,22 @@ One snapshot of a running job differs by rights: only a difference that two look
 them, is a hang. A sole look names nobody.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ncclprobe.analyze.case import Case, cite
+from ncclprobe.analyze.components import components
 from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.launches import CommunicatorLooks
+from ncclprobe.analyze.outside import outside_of_waits
 from ncclprobe.analyze.whereabouts import find_whereabouts
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.report import BlockedOn, Cause, Confidence, Finding
+
+Lag = tuple[CommunicatorLooks, str, tuple[int, ...]]
+Node = int | tuple[str, int]
 
 
 def detect(case: Case) -> Iterator[Finding]:
@@ -25,11 +32,36 @@ def detect(case: Case) -> Iterator[Finding]:
         return
     if case.mismatches or case.waits.roots:
         return
-    for comm in comms:
-        lag = comm.lagging()
-        if lag and not comm.has_moved:
-            yield _lagging(case, comm, *lag)
-            return
+    lags = [(comm, *lag) for comm in comms if not comm.has_moved and (lag := comm.lagging())]
+    if lags:
+        yield _root(case, lags)
+
+
+def _root(case: Case, lags: list[Lag]) -> Finding:
+    """A rank that is behind in one communicator may wait for another in a second one: who waits for nobody leads."""
+    ranks = [_global(case, comm, members) for comm, _, members in lags]
+    if len(lags) == 1 or () in ranks:
+        finding = _lagging(case, *lags[0])
+        return finding if len(lags) == 1 else _only_suspected(finding)
+    graph: dict[Node, list[Node]] = defaultdict(list)
+    for number, (comm, _, members) in enumerate(lags):
+        node = (comm.id, number)
+        graph[node].extend(ranks[number])
+        ahead = _global(case, comm, tuple(m for m in comm.process_of if m not in members))
+        for rank in ahead:
+            graph[rank].append(node)
+    for component in components(dict(graph)):
+        is_closed = all(target in component for node in component for target in graph.get(node, ()))
+        found = [n for n, those in enumerate(ranks) if set(those) & set(component)]
+        if is_closed and found:
+            finding = _lagging(case, *lags[found[0]])
+            return finding if len(component) == 1 else _only_suspected(finding)
+    return _only_suspected(_lagging(case, *lags[0]))
+
+
+def _only_suspected(finding: Finding) -> Finding:
+    suspects = finding.guilty_ranks or finding.suspects
+    return replace(finding, guilty_ranks=(), suspects=suspects, confidence=Confidence.POSSIBLE)
 
 
 def _moving(case: Case, comms: list[CommunicatorLooks]) -> Finding:
@@ -52,10 +84,13 @@ def _cite_looks(comm: CommunicatorLooks) -> Iterator[Citation]:
 
 
 def _lagging(case: Case, comm: CommunicatorLooks, op: str, members: tuple[int, ...]) -> Finding:
-    ranks = _global(case, comm, members)
+    behind = _global(case, comm, members)
+    ranks = outside_of_waits(case, behind)
+    if len(ranks) < len(behind):
+        members = tuple(member for member in members if _global(case, comm, (member,))[0] in ranks)
     is_minority = comm.size is not None and 2 * len(members) < comm.size
     where = find_whereabouts(case, ranks)
-    is_named = comm.is_frozen and bool(ranks) and (is_minority or where.shown_by is not None)
+    is_named = comm.is_frozen and bool(ranks) and is_minority
     look, counts = comm.looks[-1]
     missing = counts[op].furthest
     return Finding(
@@ -84,8 +119,12 @@ def _global(case: Case, comm: CommunicatorLooks, members: tuple[int, ...]) -> tu
     """Global ranks: of the communicator of all ranks they are the members' own numbers."""
     if comm.size is not None and comm.size == case.world_size and comm.id == getattr(case.launches.world, "id", None):
         return members
-    processes = [case.launches.process_of.get(member) for member in members]
-    ranks = [case.logs.rank_with(*process) if process else None for process in processes]
+    known = {process: rank for rank, process in case.launches.process_of.items()}
+    ranks = []
+    for member in members:
+        host, pid = comm.process_of.get(member, (None, None))
+        rank = known.get((host, pid)) if pid is not None else None
+        ranks.append(rank if rank is not None else case.logs.rank_with(host, pid))
     return tuple(sorted(rank for rank in ranks if rank is not None)) if None not in ranks else ()
 
 

@@ -14,7 +14,7 @@ from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.logs import Said, cite_said
 from ncclprobe.analyze.slowness import is_slow_work
 from ncclprobe.analyze.standings import GroupLog
-from ncclprobe.analyze.whereabouts import Whereabouts, find_whereabouts
+from ncclprobe.analyze.whereabouts import Whereabouts, find_whereabouts, shown_ranks
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.log import WorkTimeout
@@ -58,7 +58,11 @@ def _of_world(case: Case, group: GroupLog) -> Iterator[Finding]:
 
 
 def _absent(case: Case, group: GroupLog, ranks: tuple[int, ...], *, are_told: bool) -> Finding:
-    """Ranks that did not issue the call the others wait in; `are_told`: by their own counters."""
+    """Ranks that did not issue the call the others wait in; `are_told`: by their own counters.
+
+    Of silent ranks only those can be named of which something else shows what they do.
+    """
+    ranks = ranks if are_told else shown_ranks(case, ranks) or ranks
     where = find_whereabouts(case, ranks)
     if are_told and where.shown_by is None and _waits_elsewhere(case, group, ranks):
         where = replace(where, cause=Cause.COLLECTIVE_SKIPPED, doing="waiting in another group")
@@ -179,7 +183,8 @@ def _stalled(case: Case, group: GroupLog) -> Finding:
             :200
         ],
         guilty_ranks=(),
-        confidence=Confidence.PROBABLE,
+        # Ranks with higher numbers may exist that said nothing.
+        confidence=Confidence.PROBABLE if case.world_size is not None else Confidence.POSSIBLE,
         victims=group.waiting,
         blocked_on=group.blocked_on,
         evidence=tuple(_cite_waiting(group)),
@@ -192,7 +197,11 @@ def _stalled(case: Case, group: GroupLog) -> Finding:
 
 
 def _part_of_group(case: Case, group: GroupLog) -> Finding:
-    """Its other members said nothing, and their ranks are not known."""
+    """A smaller group, whose members are not known. Chains of waits end at ranks that wait in no group."""
+    waiting = {rank for other in case.standings for rank, s in other.standings.items() if s.waits_at is not None}
+    outside = tuple(rank for rank in case.expected if rank not in waiting)
+    if outside and 2 * len(outside) < len(case.expected):
+        return _outside(case, group, outside)
     return Finding(
         cause=Cause.COLLECTIVE_STALLED,
         summary=(
@@ -206,6 +215,29 @@ def _part_of_group(case: Case, group: GroupLog) -> Finding:
         blocked_on=group.blocked_on,
         evidence=tuple(_cite_waiting(group)),
         next_steps=("get the logs or the stacks of the other members of that group", _DUMPS),
+    )
+
+
+def _outside(case: Case, group: GroupLog, outside: tuple[int, ...]) -> Finding:
+    """The few that no watchdog shows waiting, while all others wait in some group."""
+    ranks = shown_ranks(case, outside) or outside
+    where = find_whereabouts(case, ranks)
+    others = tuple(rank for rank in case.expected if rank not in outside)
+    is_shown = where.shown_by is not None and where.cause is not Cause.COLLECTIVE_SKIPPED
+    is_sure = is_shown and where.shown_by == "stacks"
+    return Finding(
+        cause=where.cause,
+        summary=f"All ranks but {name_ranks(outside)} wait in some group, {name_ranks(group.waiting)} in "
+        f"{group.blocked_on.op}, call {group.seq} of {group.label}; {name_ranks(ranks)}: {where.doing}."[:200],
+        guilty_ranks=ranks if is_shown else (),
+        suspects=() if is_shown else ranks,
+        confidence=Confidence.PROBABLE if is_sure else Confidence.POSSIBLE,
+        victims=others,
+        blocked_on=group.blocked_on,
+        where=where.places,
+        evidence=(*where.citations, *_cite_waiting(group)),
+        next_steps=(f"look at the stacks and the last log lines of {name_ranks(ranks)}", _DUMPS),
+        fix=_ABSENT_FIX,
     )
 
 

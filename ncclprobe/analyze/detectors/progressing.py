@@ -1,21 +1,26 @@
 """Nothing hangs: every rank went on while it was looked at.
 
-In: positions and recorders at two looks. Out: a finding when no rank stood still.
+In: positions, recorders and logs at two looks. Out: a finding when no rank stood still.
 
 A recorder is the better witness: a rank that issued a call after the first look, or whose second dump shows more than
-its first, had finished what it was in. Stacks that change prove less, and a CPU that is busy proves nothing: a rank
-that waits for a GPU spins.
+its first, had finished what it was in. Stacks that change, and steps that are logged, prove less. A CPU that is busy
+proves nothing: a rank that waits for a GPU spins. Nor does a line that counts nothing: a heartbeat may outlive the
+training.
 """
 
 from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case, cite
 from ncclprobe.analyze.detector import Detector
+from ncclprobe.analyze.logs import Said, cite_said
 from ncclprobe.analyze.looks import Pair
 from ncclprobe.model.collectives import Recording
 from ncclprobe.model.evidence import Citation
+from ncclprobe.model.log import Activity
 from ncclprobe.model.records import Sourced
 from ncclprobe.model.report import Cause, Confidence, Finding
+from ncclprobe.parse.log.activities import step_of
+from ncclprobe.parse.log.phase_words import TRAINING
 
 
 def detect(case: Case) -> Iterator[Finding]:
@@ -26,13 +31,32 @@ def detect(case: Case) -> Iterator[Finding]:
     if len(recorded) == len(case.expected):
         yield _finding(recorded, Confidence.CERTAIN)
         return
-    moved = [position for position in case.positions.values() if position.is_still is False]
-    if len(moved) == len(case.expected):
-        says = "moved between the looks"
-        citations = [
-            cite(p.artifact, "both looks", str(p.user_frame or p.place.frame), f"rank {p.rank} {says}") for p in moved
-        ]
-        yield _finding(citations, Confidence.PROBABLE)
+    moved = {**_stack_moves(case), **_logged_moves(case)}
+    if set(moved) >= set(case.expected):
+        yield _finding([moved[rank] for rank in case.expected], Confidence.PROBABLE)
+
+
+def _stack_moves(case: Case) -> dict[int, Citation]:
+    moved = (position for position in case.positions.values() if position.is_still is False)
+    return {
+        p.rank: cite(p.artifact, "both looks", str(p.frame), f"rank {p.rank} moved between the looks") for p in moved
+    }
+
+
+def _logged_moves(case: Case) -> dict[int, Citation]:
+    """By rank, the line with a later step than any before, in what its log has got between the looks."""
+    steps: dict[int, dict[int | None, list[tuple[int, Said]]]] = {}
+    for said, what in case.logs.facts(Activity):
+        rank, step = said.artifact.rank, step_of(what.text)
+        if rank is not None and step is not None and what.phase == TRAINING:
+            steps.setdefault(rank, {}).setdefault(said.artifact.look, []).append((step, said))
+    moved = {}
+    for rank, looks in steps.items():
+        came = sorted(looks.get(2, ()), key=lambda pair: pair[0])
+        known = max((step for step, _ in looks.get(None, ())), default=came[0][0] if came else 0)
+        if came and came[-1][0] > known:
+            moved[rank] = cite_said(came[-1][1], f"rank {rank} has finished another step since the first look")
+    return moved
 
 
 def _recorded_moves(case: Case) -> Iterator[Citation]:

@@ -70,6 +70,8 @@ def _confidence(case: Case, first: tuple[Fate, ...]) -> Confidence:
     own = [fate for fate in first if isinstance(fate.said.record.what, Raised)]
     if len(first) > 1:
         return Confidence.POSSIBLE if len(first) * 2 > len(case.expected) else Confidence.PROBABLE
+    if first[0].is_inferred:
+        return Confidence.POSSIBLE
     what = first[0].said.record.what
     is_bare = isinstance(what, Died) and what.signal is None and not what.is_memory and not what.reason
     return Confidence.PROBABLE if own or not is_bare else Confidence.POSSIBLE

@@ -6,6 +6,7 @@ A report by name comes from ranks that waited and names those that did not; a wa
 something else must show what the others do.
 """
 
+import re
 from collections.abc import Iterator
 
 from ncclprobe.analyze.case import Case
@@ -13,9 +14,10 @@ from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.logs import Said, cite_said
 from ncclprobe.analyze.whereabouts import find_whereabouts
 from ncclprobe.model.folding import name_ranks
-from ncclprobe.model.log import BarrierMissing, DesyncReport, StoreTimeout, WorkTimeout
+from ncclprobe.model.log import BarrierMissing, DesyncReport, Raised, StoreTimeout, WorkTimeout
 from ncclprobe.model.report import BlockedOn, Cause, Confidence, Finding
 
+_WAITED = re.compile(r"Timed out waiting \d+ ?ms for|timed out in blocking wait")
 _FIX = "Free those ranks (their stacks say from what), or let the others do the same work instead of waiting for it."
 
 
@@ -27,16 +29,28 @@ def detect(case: Case) -> Iterator[Finding]:
     if named:
         yield _finding(case, *named[0], is_named=True)
         return
-    waits = [said for said in case.logs.of(StoreTimeout) if said.record.rank is not None]
-    waiting = {said.record.rank for said in waits}
+    waits = [said for said in case.logs.of(StoreTimeout, Raised) if said.record.rank is not None and _has_waited(said)]
+    lost = (said for said in case.logs.of(Raised) if isinstance(said.record.what, Raised))
+    waiting = {said.record.rank for said in (*waits, *(said for said in lost if _is_echo(said)))}
     others = tuple(rank for rank in case.expected if rank not in waiting)
     if waits and others and not any(case.logs.of(WorkTimeout)):
         yield _finding(case, others, waits[0], is_named=False)
 
 
+def _has_waited(said: Said) -> bool:
+    """A wait for a key, or for a collective of gloo or with blocking wait: these end in an exception."""
+    what = said.record.what
+    return isinstance(what, StoreTimeout) or (isinstance(what, Raised) and _WAITED.search(what.message) is not None)
+
+
+def _is_echo(said: Said) -> bool:
+    return isinstance(said.record.what, Raised) and said.record.what.failure.is_echo
+
+
 def _named(case: Case) -> Iterator[tuple[tuple[int, ...], Said]]:
     for said, missing in case.logs.facts(BarrierMissing):
-        yield tuple(sorted(missing.ranks)), said
+        if said.record.rank in (None, 0):  # who reports is rank 0 of its group: another one's group is a smaller one
+            yield tuple(sorted(missing.ranks)), said
     for said, report in case.logs.facts(DesyncReport):
         absent = tuple(sorted({*report.absent, *report.unfinished}))
         if absent and len(absent) < len(case.expected):

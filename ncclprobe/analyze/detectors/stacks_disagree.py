@@ -44,7 +44,7 @@ def _all_wait(case: Case) -> bool:
         len(case.expected) > 1
         and set(case.expected) <= set(case.positions)
         and all(position.phase.waits_for_ranks for position in positions)
-        and all(position.is_still is not False for position in positions)
+        and all(position.is_still is not False and not position.has_woken for position in positions)
     )
 
 

@@ -128,7 +128,7 @@ def _bad_setup(case: Case) -> Iterator[Finding]:
     # Of two versions that differ either may be the wrong one.
     named = {r for _, what in case.logs.facts(SetupError) if "ismatch" not in what.text for r in what.ranks}
     ranks = tuple(sorted(named or {s.record.rank for s in said if s.record.rank is not None}))
-    is_few = bool(named) or 2 * len(ranks) < max(len(case.expected), 1)
+    is_few = bool(named) or 2 * len(ranks) < max(len(case.expected), 1) or _are_of_one_host(case, ranks)
     yield Finding(
         cause=Cause.INIT_MISCONFIGURED,
         summary=f"Set-up failed: {said[0].record.quote}"[:200],
@@ -140,12 +140,19 @@ def _bad_setup(case: Case) -> Iterator[Finding]:
     )
 
 
+def _are_of_one_host(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Whether they are all ranks of one host, and there are others: then it is that host's."""
+    hosts = {case.host_of(rank) for rank in ranks}
+    host = hosts.pop() if len(hosts) == 1 else None
+    return host is not None and case.ranks_of_host(host) == ranks and len(ranks) < len(case.expected)
+
+
 def _never_joined(case: Case) -> Iterator[Finding]:
     """Ranks without a line, while the others wait for everybody."""
     waiting = _waiting_at_start(case)
     arrived = set(waiting) | {s.record.rank for s in case.logs.of(Activity, StoreTimeout) if s.record.rank is not None}
     absent = tuple(rank for rank in case.expected if rank not in arrived)
-    if not waiting or not absent or case.world_size is None:
+    if not waiting or not absent or case.world_size is None or _is_training(case):
         return
     if 2 * len(waiting) <= len(case.expected) and not _is_counted(case, arrived):
         return
@@ -167,6 +174,11 @@ def _never_joined(case: Case) -> Iterator[Finding]:
         next_steps=(f"see whether {name_ranks(absent)} were started: the scheduler's task list, ps on their hosts",),
         fix="Start the missing ranks, or lower the world size to what really runs.",
     )
+
+
+def _is_training(case: Case) -> bool:
+    """Whether a line says so, whoever wrote it: then all have joined, and lines of some were lost."""
+    return any(what.phase == "training" for _, what in case.logs.facts(Activity))
 
 
 def _is_counted(case: Case, arrived: set[int]) -> bool:

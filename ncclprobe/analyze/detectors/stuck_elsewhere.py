@@ -38,7 +38,7 @@ _TELLING = (Phase.DATA, Phase.CHECKPOINT, Phase.PREPROCESSING, Phase.LOGGING, Ph
 # Calls into C that wait for the GPU, or for a collective: they have no frame of their own.
 _WAITS_IN_C = re.compile(r"\.(item|cpu|tolist|numpy|nonzero|synchronize|wait)\(")
 _FIX = "Free that rank (the frame says from what), or let the others do the same work instead of waiting for it."
-_FIX_GIL = "Let the C code release the interpreter lock before it takes its own lock, or call it where no one else can."
+_FIX_GIL = "Let the C code release the interpreter lock before it waits or takes a lock of its own."
 
 
 def detect(case: Case) -> Iterator[Finding]:
@@ -82,6 +82,8 @@ def _is_shown(case: Case, positions: list[Position], waiting: list[Position]) ->
         return False
     if any(map(_may_wait_in_c, positions)) and not all(position.phase in _IN_CALLS for position in waiting):
         return False
+    if not case.waits.roots and any(position.has_woken for position in waiting):
+        return False
     # A rank that waits for its GPU may wait for its own work: only a collective shows that it waits for others.
     return any(position.phase in _FOR_OTHERS for position in waiting) or case.world_size is not None
 
@@ -111,6 +113,8 @@ def _is(ranks: tuple[int, ...]) -> str:
 
 
 def _doing(position: Position) -> str:
+    if position.gil_hold and position.gil_hold.is_kept:
+        return "waiting for the interpreter lock, which another thread of it keeps"
     if position.gil_hold:
         return "waiting for a lock while holding the interpreter's"
     child = position.busy_child
@@ -192,7 +196,8 @@ def _cite_gil(position: Position) -> Iterator[Citation]:
     hold = position.gil_hold
     if hold is None:
         return
-    says = f"rank {position.rank} holds the interpreter lock and waits for one of C code"
+    in_what = "waits in C code that does not return" if hold.is_kept else "waits for one of C code"
+    says = f"rank {position.rank} holds the interpreter lock and {in_what}"
     yield cite(hold.artifact, f"thread {hold.holder.tid}", str(hold.blocked_in), says)
     if hold.closing:
         says = f"thread {hold.waiters[0].name or hold.waiters[0].tid} has that one and waits for the interpreter's"

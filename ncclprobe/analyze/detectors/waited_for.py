@@ -28,7 +28,8 @@ def detect(case: Case) -> Iterator[Finding]:
             finding = _absent(case, root)
             # While recorders go on, a rank that has not come may be on its way.
             is_late = case.looks.is_frozen is False
-            yield _only_suspected(finding) if is_late else finding
+            is_open = is_late or (_may_send_unrecorded(case, root) and 2 * len(root.ranks) >= len(case.expected))
+            yield _only_suspected(finding) if is_open else finding
             continue
         finding = _stalled(case, root)
         # A call or two of lag is what a healthy job shows at any moment: only a second look tells it from a stop.
@@ -36,6 +37,12 @@ def detect(case: Case) -> Iterator[Finding]:
         is_minority = 2 * len(root.ranks) <= len(case.expected)
         is_named = (root.lag > _SNAPSHOT_LAG or case.is_frozen) and is_minority
         yield finding if is_named else _only_suspected(finding)
+
+
+def _may_send_unrecorded(case: Case, root: Root) -> bool:
+    """No recorder holds the sends and recvs of gloo: a rank that seems to wait in nothing may wait in one of them."""
+    backends = {name for s in case.evidence.recordings if s.artifact.rank in root.ranks for name in s.record.backends}
+    return backends == {"gloo"}
 
 
 def _only_suspected(finding: Finding) -> Finding:
@@ -85,7 +92,8 @@ def _confidence(case: Case, root: Root) -> Confidence:
     That a GPU lags says more when nothing moved any more: dumps of a running job lag by the time between them.
     """
     is_whole = not case.waits.unheard and not case.missing
-    is_sure = is_whole and (root.reason is Reason.ABSENT or case.is_frozen)
+    is_absent = root.reason is Reason.ABSENT and not _may_send_unrecorded(case, root)
+    is_sure = is_whole and (is_absent or case.is_frozen)
     return Confidence.PROBABLE if is_sure else Confidence.POSSIBLE
 
 

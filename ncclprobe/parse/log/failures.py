@@ -57,7 +57,7 @@ _LAUNCHER_TEXT = _words(
     r"Process \d+ got signal: \d+|^cancelled$",
 )
 _LAUNCHER_FILE = re.compile(
-    r"torch/distributed/(run|launch|launcher/\w+|elastic/(agent|rendezvous|multiprocessing/(api|errors/__init__))\S*)(\.py)?$"
+    r"torch/distributed/(run|launch|launcher/\w+|elastic/(agent|rendezvous|multiprocessing/api)\S*)(\.py)?$"
     r"|(^|/)bin/(torchrun|accelerate|deepspeed|ray)$|accelerate/commands/\w+\.py$|deepspeed/launcher/\w+\.py$"
 )
 _CONNECTION = _words(

@@ -1,16 +1,18 @@
 """What programs that start ranks say of their end: torchrun, torch.multiprocessing, DeepSpeed, mpirun, shells.
 
-In: lines. Out: `Died`, `StoppedByLauncher`, `Left`, with the pid, rank, local rank or host that the line names.
+In: lines. Out: `Died`, `StoppedByLauncher`, `Restarted`, `Left`, with the pid, rank, local rank or host that a line
+names.
 
 A launcher is no rank: the rank of its prefix is not taken over. Its table of failures is one event an entry.
 """
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from ncclprobe.model.log import Died, Left, LogEvent, LogFact, StoppedByLauncher
+from ncclprobe.model.log import Died, Left, LogEvent, LogFact, Restarted, StoppedByLauncher
 from ncclprobe.parse.log.line import LogLine
 from ncclprobe.parse.log.signals import SIGNAL_WORDS, died, number
 from ncclprobe.parse.text import clean
@@ -23,8 +25,11 @@ NEEDLES = (
     b"exitcode",
     b"closing signal SIG",
     b"death signal, shutting down",
+    b"will restart worker group",
+    b"Restarting worker group",
     b"Unable to shutdown process",
     b"terminated with signal",
+    b" died unexpectedly",
     b"terminated with exit code",
     b"Killing subprocess",
     b"exits with return code",
@@ -72,12 +77,27 @@ def _code(match: _WordsOf) -> _Answer:
     return died(int(groups.get("code") or 1), reason, is_first=is_first), who
 
 
+def _first(match: _WordsOf) -> _Answer:
+    """DeepSpeed's reason for killing the others, which it prints after it has done so."""
+    fact, who = _code(match)
+    return (replace(fact, is_first=True) if isinstance(fact, Died) else fact), who
+
+
+def _gone(match: _WordsOf) -> _Answer:
+    """Of vLLM, which numbers its workers by rank."""
+    return Died(reason=clean(match[0], _MAX_REASON), is_first=True), {"rank": int(match["rank"])}
+
+
 def _stopped(match: _WordsOf) -> _Answer:
     return StoppedByLauncher(), {"pid": int(match["pid"]), "rank": None}
 
 
 def _stopping(match: _WordsOf) -> _Answer:
     return StoppedByLauncher(), {"rank": None}
+
+
+def _restarted(match: _WordsOf) -> _Answer:
+    return Restarted(), {"rank": None}
 
 
 def _left(match: _WordsOf) -> _Answer:
@@ -90,23 +110,26 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_WordsOf], _Answer]], ...] = (
     (re.compile(r"Sending process (?P<pid>\d{1,9}) closing signal SIG[A-Z]+"), _stopped),
     (re.compile(r"Unable to shutdown process (?P<pid>\d{1,9}) via"), _stopped),
     (re.compile(r"Received (?:Signals\.)?\w+ death signal, shutting down workers"), _stopping),
+    (re.compile(r"attempts? left; will restart worker group|[Rr]estarting worker group"), _restarted),
     (re.compile(r"\b[Pp]rocess (?P<local>\d{1,5}) terminated with (?:signal (?P<signal>SIG\w+|\d+)"
                 r"|exit code (?P<code>-?\d{1,6}))"), _code),
+    (re.compile(r"(?<!\w)Worker proc \w{0,40}?Worker-(?P<rank>\d{1,5}) died unexpectedly"), _gone),
     (re.compile(r"Killing subprocess (?P<pid>\d{1,9})"), _stopped),
     (re.compile(r"[Pp]rocess (?P<pid>\d{1,9}) exits with return code ?= ?(?P<code>-?\d{1,6})"), _code),
-    (re.compile(r"--local_rank=(?P<local>\d{1,5})\b.{0,20000}\] exits with return code = (?P<code>-?\d{1,6})"), _code),
-    (re.compile(r"\] exits with return code = (?P<code>-?\d{1,6})"), _code),
+    (re.compile(r"--local_rank=(?P<local>\d{1,5})\b.{0,20000}\] exits with return code = (?P<code>-?\d{1,6})"), _first),
+    (re.compile(r"\] exits with return code = (?P<code>-?\d{1,6})"), _first),
     (re.compile(r"[Pp]rocess (?P<pid>\d{1,9}) exits successfully"), _left),
     (re.compile(r"noticed that process rank (?P<rank>\d{1,7}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S{1,200}) "
                 r"exited on signal (?P<signal>\d{1,2})"), _code),
     (re.compile(r"MPI_ABORT was invoked on rank (?P<rank>\d{1,7}) in communicator .{1,100}? "
                 r"with errorcode (?P<code>-?\d{1,6})"), _code),
     (re.compile(r"(?:(?P<host>[\w.-]{1,200}): )?ssh exited with exit code (?P<code>\d{1,3})"), _code),
-    (re.compile(rf": line \d+: +(?P<pid>\d{{1,9}}) +(?P<signal>{SIGNAL_WORDS})\b"), _code),
+    (re.compile(rf": line \d+: +(?P<pid>\d{{1,9}}) +(?P<signal>{SIGNAL_WORDS})\b"
+                r"(?:.{0,400}?(?<![\w.])RANK=(?P<rank>\d{1,7})\b)?"), _code),
     (re.compile(r"exited: \S{1,200} \((?:exit status (?P<code>\d{1,3})|terminated by (?P<signal>SIG[A-Z]+)[^)]{0,40})"
                 r"; not expected\)"), _code),
 )  # fmt: skip
-_HINTS = ("xit", "process", "signal", "ABORT", ": line ")
+_HINTS = ("xit", "process", "signal", "ABORT", ": line ", "worker group", "orker proc")
 _HEAD = re.compile(r"^\s*(Root Cause\b.*|(?:Other )?Failures)\s*:\s*$")
 _FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback|msg)\s*:\s?(.*)$")
 _ENTRY = re.compile(r"^\s*\[\d{1,7}\]:\s*$")

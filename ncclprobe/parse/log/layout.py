@@ -72,7 +72,9 @@ class Layout:
 
 
 def plain(text: str) -> str:
-    """Without the terminal's colours, also where their escape character was lost on the way."""
+    """Without the terminal's colours, also where their escape character was lost on the way, and the echo of Ctrl-C."""
+    while text.startswith("^C"):
+        text = text[2:]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if "[0m" in text or "[39m" in text:

@@ -18,6 +18,7 @@ from ncclprobe.parse.text import clean
 NEEDLES = (
     *nccl_comm.NEEDLES,
     *("NCCL WARN ", "NCCL version 2", "set by environment to ", "cudaDriverVersion ", "Using network "),
+    *("Bootstrap : Using ", "Bootstrap: Using ", "NET/Socket : Using ", "; OOB "),
     *("] Connection closed by localRank", " returned Connection ", ".cc:"),
 )
 BLOCK_NEEDLES: tuple[str, ...] = ()
@@ -32,6 +33,11 @@ _VERSION = re.compile(r"\bNCCL version (2\.\d{1,3}\.\d{1,3})(?!\d)")
 _ENVIRONMENT = re.compile(r"((?:NCCL|RCCL)_\w{1,60}) set by environment to (.{0,200})")
 _DRIVER = re.compile(r"\bcudaDriverVersion (\d{4,6})\b")
 _NETWORK = re.compile(r"^Using network (\S.{0,60})")
+# The interface for everything but the data: `Bootstrap : Using eth0:10.0.0.1<0>`, since 2.23 without the blank.
+_ADDRESS = re.compile(
+    r"(?:Bootstrap ?: Using|NET/Socket ?: Using|; OOB) (?:\[0\])?"
+    r"(?P<name>[\w.@-]{1,32}):(?P<address>[\w.:%-]{2,80})<\d{1,5}>"
+)
 # `init.cc:1270 -> 3`, `group.cc:64 -> 3 [Async thread]`; since 2.30.7 with the function.
 _BACKTRACE = re.compile(r"^\S{1,160}\.(?:cc|h|c|cu):\d{1,7} (?:\([^)]{0,160}\) )?-> \d{1,3}\b")
 
@@ -126,6 +132,8 @@ def _setting(message: str) -> Setting | None:
         return Setting(name="cuda_driver", value=f"{number // 1000}.{number % 1000 // 10}")
     if network := _NETWORK.search(message):
         return Setting(name="network", value=clean(network[1].strip()))
+    if address := _ADDRESS.search(message):
+        return Setting(name="address", value=f"{clean(address['name'])} {clean(address['address'])}")
     return None
 
 

@@ -26,8 +26,9 @@ _COMPLETION = re.compile(
     r"|status=(?:(?P<name>[^()\d][^()]{0,60})\((?P<named>\d{1,4})\)|(?P<number>\d{1,4})|(?P<bare>\w{1,60})))"
 )
 _HCA = re.compile(r"\bhca (\S{1,60})")
-_LOCAL = re.compile(r"\blocalGid ([0-9a-fA-F:.]{2,60})")
-_REMOTE = re.compile(r"\bremoteGids?\s?([0-9a-fA-F:.]{2,60})")
+# `localGid X remoteGids::Y` of a completion, `local GID X, remote GID Y` of a call of libibverbs.
+_LOCAL = re.compile(r"\blocal ?G[iI][dD] ([0-9a-fA-F:.]{2,60})")
+_REMOTE = re.compile(r"\bremote ?G[iI][dD]s?\s?([0-9a-fA-F:.]{2,60})")
 _ADDRESS = r"(?P<peer>\S{1,120})"
 _PORT = re.compile(r"<\d{1,5}>$")
 
@@ -148,6 +149,8 @@ def _socket(message: str) -> NetworkError | None:
         text=clean(message, _MAX_TEXT),
         peer=_host(found.groupdict().get("peer")),
         device=_first(_VERBS_DEVICE, message) if "ibv_" in message else "",
+        local_address=_first(_LOCAL, message),
+        remote_address=_first(_REMOTE, message),
         is_echo=_FROM_THE_PEER.search(message) is not None,
     )
 

@@ -45,7 +45,7 @@ _SOURCES = (".cpp:", ".hpp:", ".cu:", ".h:", ".cc:", ".cuh:")
 _RANK = re.compile(r"\[rank(?P<rank>\d{1,7})\]")
 _LOGGED = re.compile(r"\[(?:global[ _])?rank[ :=]{0,2}(?P<rank>\d{1,7})\]", re.IGNORECASE)
 _SELF = re.compile(
-    r"(?:^|\] )rank[ :]{0,2}(?P<first>\d{1,7})(?::| \|) |\brank[ =:]{0,2}(?P<second>\d{1,7}),? world[ _]size"
+    r"(?:^|\] |\| )rank[ :]{0,2}(?P<first>\d{1,7})(?::| \|) |\brank[ =:]{0,2}(?P<second>\d{1,7}),? world[ _]size"
     r"|(?<![\w.])RANK=(?P<third>\d{1,7})\b",
     re.IGNORECASE,
 )
@@ -155,7 +155,9 @@ class Prefixes:
         when_ns = self._clock.read(head)
         nccl = _NCCL.search(head) if " NCCL " in head else None
         claim = context.claim or _server_claim(head)
-        rank = _own_rank(head if nccl is None else head[:12])  # what NCCL calls a rank is the communicator's
+        rank = _own_rank(
+            head if nccl is None else head[:12], context.rank
+        )  # what NCCL calls a rank is the communicator's
         pid = int(nccl["pid"]) if nccl else _own_pid(head)
         rank = rank if rank is not None else context.rank
         host = nccl["host"] if nccl else context.host
@@ -194,14 +196,14 @@ def _with_label(context: _Context, found: "re.Match[str]") -> _Context:
     )
 
 
-def _own_rank(head: str) -> int | None:
-    """The rank in the line's own words."""
+def _own_rank(head: str, known: int | None) -> int | None:
+    """The rank in the line's own words. `[Rank 0]` may be one inside a group: a label that is global counts more."""
     lower = head.lower()
     if "rank" not in lower:
         return None
     found = _RANK.search(head) or _DEFAULT_GROUP.search(head) or _LOGGED.search(head)
     if found:
-        return int(found["rank"])
+        return known if known is not None and found[0].startswith("[Rank ") else int(found["rank"])
     self_named = _SELF.search(head)
     return int(next(filter(None, self_named.groups()))) if self_named else None
 

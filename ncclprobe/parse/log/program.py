@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ncclprobe.model.log import Activity, Left, LogEvent
-from ncclprobe.parse.log.activities import EVALUATION, TRAINING, Doing, doing
+from ncclprobe.parse.log.activities import Doing, doing
 from ncclprobe.parse.log.line import LogLine
+from ncclprobe.parse.log.phase_words import EVALUATION, TRAINING
 from ncclprobe.parse.text import clean
 
 NEEDLES = (
@@ -54,6 +55,8 @@ NEEDLES = (
     b"should_stop",
     b"teardown",
     b"nitializing distributed",
+    b"(Pdb",
+    b"ipdb> ",
 )
 """Steps and bars are too many to be told from the middle of a long log: those at its ends are heard anyway."""
 BLOCK_NEEDLES: tuple[bytes, ...] = ()
@@ -153,7 +156,7 @@ class RECOGNIZER:
 
     def __init__(self) -> None:
         self._speakers: dict[tuple[str, int | None], _Speaker] = {}
-        self._left: dict[int, LogEvent] = {}
+        self._left: dict[tuple[str, int | None], LogEvent] = {}
 
     def feed(self, line: LogLine) -> Iterator[LogEvent]:
         """Nothing yet: whether a rank that is done goes on after all, and which line is the last, shows at the end."""
@@ -164,8 +167,8 @@ class RECOGNIZER:
         if what is not None:
             self._add(line, text, what)
         left = _leaving(line, text)
-        if left is not None and left.rank is not None:
-            self._left.setdefault(left.rank, left)
+        if left is not None:
+            self._left.setdefault(_writer(line, left.rank), left)
         yield from ()
 
     def end(self) -> Iterator[LogEvent]:
@@ -180,21 +183,26 @@ class RECOGNIZER:
         named = _GLOBAL_RANK.search(text) if "GLOBAL_RANK" in text else None
         if named:
             line = replace(line, rank=int(named[1]))
-        if line.rank is not None and what.phase in (TRAINING, EVALUATION):
-            self._left.pop(line.rank, None)  # the end of an epoch, not of its work
+        if what.phase in (TRAINING, EVALUATION):
+            self._left.pop(_writer(line, line.rank), None)  # the end of an epoch, not of its work
         key = (line.speaker, line.rank)
         if key in self._speakers or len(self._speakers) < _MAX_SPEAKERS:
             self._speakers.setdefault(key, _Speaker()).add(line, what)
 
 
+def _writer(line: LogLine, rank: int | None) -> tuple[str, int | None]:
+    """A rank, whatever labels stand before it; lines without one are told apart by their labels."""
+    return ("", rank) if rank is not None else (line.speaker, None)
+
+
 def _leaving(line: LogLine, text: str) -> LogEvent | None:
-    """A good end that the rank says of itself."""
+    """A good end that a rank says of itself; of lines that name none, only the file may show whose it is."""
     head = text[:_MAX_HEAD]
     low = head.lower()
     if not any(word in low for word in _LEAVING_WORDS):
         return None
     match = _RANK_LEAVING.match(head)
-    rank = int(match["rank"]) if match else line.rank if _LEAVING.search(head) else None
-    if rank is None or _BAD_END.search(head) or "ProcessGroup" in head:
+    rank = int(match["rank"]) if match else line.rank
+    if not (match or _LEAVING.search(head)) or _BAD_END.search(head) or "ProcessGroup" in head:
         return None
     return line.event(Left(how=clean(text.strip(), _MAX_TEXT)), rank=rank)

@@ -1,17 +1,18 @@
 """What Slurm, Kubernetes and systemd say of processes that ended.
 
 In: lines of `srun`, `slurmstepd`, `kubectl describe pod`, `kubectl get pods`, events, `docker inspect` and the journal.
-Out: `Died`, `StoppedByLauncher`, and `HostDown` for a failed node.
+Out: `Died`, `StoppedByLauncher`, `HostDown` for a failed node, and `Setting` for a pod's node.
 
-A Slurm task is a rank only where each rank is a task, which one line does not tell: its number stands in the event's
-reason (`task 5: Killed`). After a step is cancelled, the kills of its other tasks are echoes.
+A Slurm task is a rank only where each rank is a task: where srun's labels (`5: `) stand before lines that name that
+rank themselves, and no other. Else its number stands in the event's reason only (`task 5: Killed`). After a step is
+cancelled, the kills of its other tasks are echoes.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from ncclprobe.model.log import Died, HostDown, LogEvent, StoppedByLauncher
+from ncclprobe.model.log import Died, HostDown, LogEvent, Setting, StoppedByLauncher
 from ncclprobe.parse.log.host_lists import expand
 from ncclprobe.parse.log.line import LogLine
 from ncclprobe.parse.log.signals import died, number
@@ -29,6 +30,7 @@ NEEDLES = (
     b"ExitCode",
     b"Evicted",
     b"Last State:",
+    b"Node: ",
     b"Terminated",
     b"systemd",
     b"status=9/KILL",
@@ -42,6 +44,7 @@ _TASKS = re.compile(
     r"srun: error: (?P<hosts>\S{1,2000}): tasks? (?P<tasks>[\d,\[\]-]{1,2000}): "
     r"(?P<how>.{1,200}?)(?: \(core dumped\))?\s*$"
 )
+_LABEL = re.compile(r"(\d{1,7}):")
 _EXITED = re.compile(r"Exited with exit code (\d{1,3})")
 _STOPPING = re.compile(
     r"srun: (?:Force )?Terminat(?:ing|ed) (?:StepId|job step)|srun: Job step aborted|Job/step already completing"
@@ -61,6 +64,7 @@ _UNIT_MEMORY = re.compile(
 )
 _POD_ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{1,252}) +\d+/\d+ +(?P<status>OOMKilled|Evicted|NodeLost|Error)\b")
 _POD_NAME = re.compile(r"^(?:Name: +|  name: )(?P<pod>[a-z0-9][\w.-]{1,252})\s*$")
+_POD_NODE = re.compile(r"^Node: +(?P<node>[\w.-]{1,253})(?:/[\w.:]{1,100})?\s*$")
 _POD_FIELD = re.compile(
     r'^\s*"?(?P<key>Reason|Exit Code|reason|exitCode|ExitCode|OOMKilled|Message|message)"?: +"?(?P<value>[^",]{1,300})'
 )
@@ -74,11 +78,13 @@ class RECOGNIZER:
 
     def __init__(self) -> None:
         self._is_stopping = False
+        self._tasks = _Tasks()
         self._pod = _Pod()
 
     def feed(self, line: LogLine) -> Iterator[LogEvent]:
         """What one line tells; a container's end is told with its exit code."""
         text = line.text[:4_000]
+        self._tasks.see(line)
         if "srun: " in text or "slurm" in text:
             yield from self._of_slurm(line, text)
         elif "ystemd" in text or "due to memory" in text or ".service: " in text or ".scope: " in text:
@@ -123,7 +129,28 @@ class RECOGNIZER:
                 fact = died(int(code[1]), reason)
             else:
                 fact = Died(signal=9 if is_memory else signal, reason=reason, is_memory=is_memory)
-            yield line.event(fact, rank=None, pid=None, host=hosts[0] if len(hosts) == 1 else None)
+            host = hosts[0] if len(hosts) == 1 else None
+            yield line.event(fact, rank=self._tasks.rank(task), pid=None, host=host)
+
+
+class _Tasks:
+    """Whether the labels of srun are ranks: each line with one that names a rank must name that rank."""
+
+    def __init__(self) -> None:
+        self._is_shown = False
+        self._is_wrong = False
+
+    def see(self, line: LogLine) -> None:
+        """A rank 0 behind the label 0 shows nothing: every first task has it."""
+        label = _LABEL.match(line.speaker)
+        if label is None or line.rank is None or self._is_wrong:
+            return
+        self._is_wrong = line.rank != int(label[1])
+        self._is_shown = self._is_shown or line.rank > 0
+
+    def rank(self, task: int) -> int | None:
+        """The task's number, where that is a rank."""
+        return task if self._is_shown and not self._is_wrong else None
 
 
 class _Pod:
@@ -139,16 +166,18 @@ class _Pod:
     def feed(self, line: LogLine, text: str) -> Iterator[LogEvent]:
         """Told with the exit code, which comes after the reason in `describe` and before it in YAML and JSON."""
         name, row, state = _POD_NAME.match(text), _POD_ROW.match(text), _POD_STATE.match(text)
-        field, kill = _POD_FIELD.match(text), _POD_KILL.search(text)
+        field, kill, node = _POD_FIELD.match(text), _POD_KILL.search(text), _POD_NODE.match(text)
         if name or state:
             yield from self.told()
             self.pod = name["pod"] if name else self.pod
             self.is_ended = state is not None and (state["state"] or state["yaml"]).lower() == "terminated"
+        elif node and self.pod is not None:
+            yield line.event(Setting(name="node", value=node["node"]), host=self.pod)
         elif row:
             is_memory = row["status"] == "OOMKilled"
             reason = clean(text.strip(), _MAX_REASON)
-            fact = Died(signal=9 if is_memory else None, reason=reason, is_memory=is_memory)
-            yield line.event(fact, host=row["pod"])
+            is_killed = is_memory or row["status"] == "Evicted"
+            yield line.event(Died(signal=9 if is_killed else None, reason=reason, is_memory=is_memory), host=row["pod"])
         elif kill:
             fact = Died(signal=9, reason=clean(text.strip(), _MAX_REASON), is_memory=True)
             yield line.event(fact, pid=int(kill[1]), host=self.pod or line.host)

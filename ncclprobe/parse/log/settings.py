@@ -41,6 +41,10 @@ NEEDLES = (
     b"[PID:",
     b"devices used by this process",
     b"spawned with command",
+    b"nprocs=",
+    b"num_local_procs=",
+    b"global_rank",
+    b"host",
 )
 BLOCK_NEEDLES: tuple[bytes, ...] = ()
 
@@ -54,7 +58,8 @@ _VARIABLE = re.compile(
     r"=(\"[^\"]{0,200}\"|'[^']{0,200}'|[^\s\"';]{1,200})"
 )
 _HINTS = ("NCCL_", "WORLD_SIZE", "RANK", "MASTER_", "GLOO_", "TORCH_", "CUDA_", "NNODES", "--n", "--m", "--r", "nccl",
-          "orch", "river", "Linux ", "orld", "Starting with", "processes", "pid", "PID", "spawned")  # fmt: skip
+          "orch", "river", "Linux ", "orld", "Starting with", "processes", "pid", "PID",
+          "spawned", "procs=", " on ", "host", "ank ", "global_rank")  # fmt: skip
 _SHELL = re.compile(r"[+$\s-]{0,8}(?:export |declare -x |set |env |ENV )?(?:\S{1,200} rank \d{1,7}: )?[\"']?")
 _ADVICE = re.compile(r"\b(?:consider|you can|please|should|try|recommend\w*)\b", re.IGNORECASE)
 _FLAG = re.compile(
@@ -74,6 +79,7 @@ _UNAME = re.compile(
 )
 _WORLD = re.compile(
     r"\busing world size: ?(\d{1,7})\b|(?<![\w-])world[_ ]size[ =:]{1,3}(\d{1,7})\b|\bStarting with (\d{1,7}) processes"
+    r"|\bdist_world_size=(\d{1,7})\b|^\W*rank \d{1,7} of (\d{1,7})\b"
     r"|\bdistributed backend \w{1,20}, (\d{1,7}) processes|\bGLOBAL_RANK: \d{1,7}, MEMBER: \d{1,7}/(\d{1,7})",
     re.IGNORECASE,
 )
@@ -82,6 +88,19 @@ _OWN_RANK = re.compile(
     r"|\bworld_size=\d+ rank=(\d{1,7})\b|\[RANK:(\d{1,7})\]|\brank (\d{1,7}) in world size",
     re.IGNORECASE,
 )
+# torch.multiprocessing's call in a traceback, and DeepSpeed's launcher.
+_LOCAL_SIZE = re.compile(r"\bspawn\(.{0,200}\bnprocs=(\d{1,5})\b|\bnum_local_procs=(\d{1,5})\b")
+# What an agent of torchrun says after the rendezvous, and DeepSpeed of all its hosts.
+_GLOBAL_RANKS = re.compile(r"^\s*global_ranks=\[(\d{1,7})\b")
+_MAPPING = re.compile(r"'([\w.-]{1,200})': \[(\d{1,7})\b")
+# `rank 8 on hawk7 (local 0)`, `host=n11 local_rank=0`; a device is no host.
+_RANK_ON_HOST = re.compile(
+    r"\brank[ =:]{1,2}(?P<rank>\d{1,7})\b,? (?:is |running |started ){0,2}on (?:host |node )?"
+    r"(?P<on>[A-Za-z][\w.-]{0,200})"
+    r"|(?<![\w.-])host(?:name)?[=:] ?(?P<host>[A-Za-z][\w.-]{0,200})",
+    re.IGNORECASE,
+)
+_NO_HOST = re.compile(r"(?:cuda|gpu|cpu|xpu|npu|hip|device|local_?host)\b|(?:cuda|gpu)\d|[A-Za-z-]+$", re.IGNORECASE)
 _NAMED_HOST = re.compile(r"^\[([A-Za-z][\w.-]{1,200})\] (?:pip|driver|conda)\b|^([\w.-]{1,200}) rank \d{1,7}: ")
 _OWN_PID = re.compile(
     r"^(?:\W*\[?(?:rank|RANK)[ :=]{0,2}\d{1,7}\]?\W*)?(?:pid|PID)[ :=]{1,2}(\d{1,9})\b|\[PID:(\d{1,9})\]"
@@ -105,18 +124,39 @@ class RECOGNIZER:
         if not (line.rank is not None and line.pid is not None) and not any(hint in text for hint in _HINTS):
             return
         who = _who(line, text)
-        values = tuple(_settings(text))
+        values = (*_settings(text), *_local_size(text))
         for name, value in values:
             yield from self._once(line, Setting(name=name, value=clean(value, _MAX_VALUE)), who)
         size = _size(text, dict(values))
         if size is not None:
             yield from self._once(line, WorldSize(size=size), who)
+        yield from self._first_rank(line, text)
+        yield from self._host(line, text, who)
         yield from self._process(line, text, who)
 
     def end(self) -> Iterator[LogEvent]:
         """Nothing is left open."""
         self._seen.clear()
         yield from ()
+
+    def _first_rank(self, line: LogLine, text: str) -> Iterator[LogEvent]:
+        """Where the ranks of a host begin."""
+        own = _GLOBAL_RANKS.match(text) if "global_ranks=" in text else None
+        if own:
+            yield line.event(Setting(name="FIRST_RANK", value=own[1]), rank=None, pid=None)
+        for host, first in _MAPPING.findall(text) if "global_rank_mapping" in text else ():
+            yield from self._once(line, Setting(name="FIRST_RANK", value=first), {"rank": None, "host": host})
+
+    def _host(self, line: LogLine, text: str, who: dict[str, Any]) -> Iterator[LogEvent]:
+        """Where the speaker says that it runs."""
+        match = _RANK_ON_HOST.search(text) if " on " in text or "host" in text else None
+        host = (match["on"] or match["host"]) if match else None
+        if match is None or host is None or _NO_HOST.match(host):
+            return
+        rank = int(match["rank"]) if match["rank"] else who.get("rank", line.rank)
+        if rank is not None:
+            name = clean(host.rstrip(".,"), _MAX_VALUE)
+            yield from self._once(line, Setting(name="host", value=name), who | {"rank": rank, "host": name})
 
     def _process(self, line: LogLine, text: str, who: dict[str, Any]) -> Iterator[LogEvent]:
         spawned = _SPAWNED.search(text)
@@ -167,6 +207,13 @@ def _settings(text: str) -> Iterator[tuple[str, str]]:
         yield "kernel", uname["kernel"]
 
 
+def _local_size(text: str) -> Iterator[tuple[str, str]]:
+    """How many processes the launcher starts on its host."""
+    found = _LOCAL_SIZE.search(text) if "procs=" in text else None
+    if found:
+        yield "NPROC_PER_NODE", next(group for group in found.groups() if group)
+
+
 def _variables(text: str) -> Iterator[tuple[str, str]]:
     """Several, or one that the line begins with: torch's messages recommend others in the middle of a sentence."""
     if "=" not in text or "NCCL INFO" in text or _ADVICE.search(text):
@@ -179,7 +226,7 @@ def _variables(text: str) -> Iterator[tuple[str, str]]:
 
 def _size(text: str, values: dict[str, str]) -> int | None:
     """How many ranks the line speaks of: said, set, or nodes times processes of a launcher's command."""
-    is_about_it = any(word in text for word in ("orld", "WORLD", "rocesses", "MEMBER"))
+    is_about_it = any(word in text for word in ("orld", "WORLD", "rocesses", "MEMBER", "ank "))
     if (not is_about_it and "NNODES" not in values) or _NO_SIZE.search(text):
         return None
     match = _WORLD.search(text) if is_about_it else None

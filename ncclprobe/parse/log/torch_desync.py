@@ -46,10 +46,11 @@ BLOCK_NEEDLES = ("Timeout at collective: ", "Stack trace of the failed collectiv
 
 
 class _Desync:
-    """A report while its lines come in."""
+    """A report while its lines come in. One of a smaller group is not told: nobody knows whom its numbers mean."""
 
     def __init__(self, line: LogLine, found: "re.Match[str]", rank: int | None) -> None:
         self.line, self.rank = line, rank
+        self.is_of_all = rank is None or rank == int(found["rank"])
         self.op, self.seq = op_named(found["op"]), int(found["seq"])
         self.absent: set[int] = set()
         self.unfinished: set[int] = set()
@@ -110,7 +111,7 @@ class TorchReports:
         self._head_rank = (line.rank if line.rank is not None else int(head[1])) if head else None
 
     def _end_desync(self) -> Iterator[LogEvent]:
-        if self._desync:
+        if self._desync and self._desync.is_of_all:
             yield self._desync.event()
         self._desync = None
 

@@ -18,6 +18,7 @@ from ncclprobe.model.log import (
     StoreWait,
 )
 from ncclprobe.parse.log.line import LogLine
+from ncclprobe.parse.log.nccl_warnings import fact_of_warning
 from ncclprobe.parse.log.torch_terms import whole
 from ncclprobe.parse.text import clean
 
@@ -30,6 +31,7 @@ _BARRIER = re.compile(
 )
 _WORLD = re.compile(r"world_size=(\d{1,7})")
 _JOINED = re.compile(r"(?:worker_count|num_workers_joined)=(\d{1,7})")
+_CLIENTS = re.compile(r"\b(\d{1,7})/(\d{1,7}) clients joined")
 _ADDED = re.compile(r"Added key: store_based_barrier_key:\S+ to store for rank: (\d{1,7})")
 
 # --- connecting ---
@@ -77,6 +79,13 @@ _FULL_MESH = re.compile(r"Gloo connectFullMesh failed[^\n]{0,200}")
 Facts = Iterator[LogEvent]
 
 
+def _quoted(line: LogLine) -> Facts:
+    """The words in which torch repeats a warning of NCCL, behind `Last error:`."""
+    fact = fact_of_warning(line.text) if " NCCL " not in line.text else None
+    if isinstance(fact, SetupError):
+        yield line.event(fact)
+
+
 def _barrier(line: LogLine) -> Facts:
     found = _BARRIER.search(line.text)
     rank = whole(found["rank"]) if found and found["rank"] else line.rank
@@ -88,6 +97,15 @@ def _barrier(line: LogLine) -> Facts:
             joined=int(joined[1]) if joined else None,
             has_timed_out=found["how"].startswith("Timed"),
         )
+        yield line.event(wait, rank=rank)
+
+
+def _clients(line: LogLine) -> Facts:
+    """The server of the store, which rank 0 is, counts who connected, itself included."""
+    found = _CLIENTS.search(line.text)
+    if found:
+        rank = line.rank if line.rank is not None else 0
+        wait = StoreWait(rank=rank, world_size=int(found[2]), joined=int(found[1]), has_timed_out=True)
         yield line.event(wait, rank=rank)
 
 
@@ -189,6 +207,7 @@ def _full_mesh(line: LogLine) -> Facts:
 _FACTS: tuple[tuple[str, Callable[[LogLine], Facts]], ...] = (
     ("store based barrier", _barrier),
     ("Added key: store_based_barrier", _added),
+    ("clients joined", _clients),
     (" socket ", _unreachable),
     ("failed to connect/validate", _unreachable),
     ("cannot be retrieved", _unresolved),
@@ -205,12 +224,16 @@ _FACTS: tuple[tuple[str, Callable[[LogLine], Facts]], ...] = (
     ("imeout [", _closed),
     ("Timed out waiting ", _gloo_wait),
     ("connectFullMesh failed", _full_mesh),
+    ("Duplicate GPU detected", _quoted),
+    ("Mismatched NCCL version", _quoted),
+    ("has already checked in", _quoted),
 )
 
 # `[c10d]` stands in most of torch's own lines about sockets since 1.11.
 NEEDLES = (
     "store based barrier",
     "store_based_barrier_key",
+    "clients joined",
     "client socket has",
     "server socket has",
     "failed to connect/validate",
@@ -223,6 +246,9 @@ NEEDLES = (
     "Connection closed by peer",
     "gloo/transport",
     "connectFullMesh failed",
+    "Duplicate GPU detected",
+    "Mismatched NCCL version",
+    "has already checked in",
 )
 BLOCK_NEEDLES = ()
 

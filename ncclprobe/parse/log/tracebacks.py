@@ -10,6 +10,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from ncclprobe.model.frames import Frame
@@ -41,6 +42,7 @@ _HEADER = "Traceback (most recent call last)"
 _FRAME = re.compile(r'File "([^"]{1,1000})", line (\d{1,9})(?:, in (.+?))?\s*$')
 _RICH_FRAME = re.compile(r"^[│|] (/?[^\s:]{1,500}\.py):(\d{1,9}) in (\S+)")
 _CHAIN = re.compile(r"^(During handling of the above exception|The above exception was the direct cause)")
+_ERROR = re.compile(r"\b(?:ERROR|CRITICAL|FATAL|Error|Exception|exception|failed)\b")
 _OUTER = re.compile(r"^\[rank\d+\]:(?: |$)")
 _KNOWN_END = r"(?:Error|Exception|Warning|Exit|Interrupt|Iteration|Timeout|Group|Failure|Empty|Full|Abort|Fault)"
 # `pkg.mod.Name: text`, `Name`, `RayTaskError(ValueError): text`; other names only when they cannot be words of a log.
@@ -65,6 +67,7 @@ class _Traceback:
         self.first_line = line
         self.who = who
         self.has_header = False
+        self.has_label = False  # the head stands behind words that the other lines lack
         self.last_number = line.number
         self.decoration: re.Pattern[str] | None = None
         self.frames: deque[Frame] = deque(maxlen=_MAX_FRAMES)
@@ -133,6 +136,7 @@ class RECOGNIZER:
     def __init__(self) -> None:
         self._open: dict[str, _Traceback] = {}
         self._table: dict[str, dict[str, Any]] = {}
+        self._error: LogLine | None = None
 
     def feed(self, line: LogLine) -> Iterator[LogEvent]:
         """A traceback is told when the first line after it comes."""
@@ -148,6 +152,8 @@ class RECOGNIZER:
             yield from _events(before)
         if line.speaker not in self._open and (_HEADER in text or _FRAME.search(text)):
             yield from self._begin(line, text)
+        if line.rank is not None and _ERROR.search(text):
+            self._error = line
 
     def end(self) -> Iterator[LogEvent]:
         """Tracebacks that the end of the log cut, or that nothing followed."""
@@ -173,9 +179,16 @@ class RECOGNIZER:
             oldest = next(iter(self._open))
             yield from _events(self._open.pop(oldest))
         in_table = re.match(r"\s*traceback\s*: ", text) is not None
-        who = self._table.pop(line.speaker, {}) if in_table else {}
+        who = self._table.pop(line.speaker, {}) if in_table else self._signed(line, text)
         traceback = self._open[line.speaker] = _Traceback(line, who)
         _takes(traceback, line, text)
+
+    def _signed(self, line: LogLine, text: str) -> dict[str, Any]:
+        """Loggers write an error and the traceback below it in one piece; only the first line says whose it is."""
+        error = self._error
+        is_bare = line.rank is None and line.pid is None and line.local_rank is None and text.startswith(_HEADER)
+        is_below = error is not None and error.number == line.number - 1
+        return {"rank": error.rank} if error is not None and is_bare and is_below else {}
 
 
 def _takes(traceback: _Traceback, line: LogLine, text: str) -> bool:
@@ -205,6 +218,7 @@ def _takes_header(traceback: _Traceback, text: str) -> bool:
     traceback.has_header = True
     position = text.index(_HEADER)
     prefix = text[:position].removesuffix("Original ").removesuffix("Exception Group ")
+    traceback.has_label = traceback.has_label or bool(prefix.strip())
     traceback.learn_decoration(prefix)
     return True
 
@@ -265,6 +279,8 @@ def _events(traceback: _Traceback) -> Iterator[LogEvent]:
     if found is None or not (traceback.has_header or found[1].exception):
         return
     line, fact = found
+    if traceback.has_label and line.rank is None and line.pid is None:
+        line = replace(line, number=traceback.first_line.number)  # where a label stands that names the process
     who = dict(traceback.who)
     match = _RANK_IN_TEXT.search(fact.message)
     if match:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ncclprobe.model.report import Cause, Confidence, Report
-from tests.log_text import answer, init, report_on, says, timeout, timeouts, traceback, warn
+from tests.log_text import answer, clock, init, report_on, says, timeout, timeouts, traceback, warn
 
 WORLD = "world_size=4\n"
 
@@ -19,7 +19,8 @@ def test_a_rank_whose_counters_end_before_the_call_did_not_issue_it(tmp_path: Pa
     assert verdict(report) == ("stuck-in-python", (0,), "probable")
     assert report.verdict.victims == "1-3"
     on = report.verdict.blocked_on
-    assert on and (on.group, on.seq, on.op, on.timeout_s) == ("default_pg", 50, "all_reduce", 600.0)
+    assert on is not None
+    assert (on.group, on.seq, on.op, on.timeout_s) == ("default_pg", 50, "all_reduce", 600.0)
 
 
 def test_what_that_rank_said_last_tells_why(tmp_path: Path) -> None:
@@ -160,3 +161,64 @@ def test_a_log_that_says_nothing_is_a_gap_and_the_verdict_says_what_to_give(tmp_
     assert report.verdict.cause is Cause.INCONCLUSIVE
     assert report.verdict.confidence is Confidence.POSSIBLE
     assert [gap.what for gap in report.gaps] == ["1 logs not used, the first being notes.txt"]
+
+
+def test_a_later_attempt_is_another_job(tmp_path: Path) -> None:
+    restart = "[default] Worker group FAILED. 2/3 attempts left; will restart worker group\n"
+    log = WORLD + traceback(1, "ValueError: bad") + restart + timeouts((1, 2, 3), 50) + answer(0, 49, asked_by=1)
+    assert verdict(report_on(tmp_path, train_log=log))[1] == (0,)
+
+
+def test_the_same_words_of_several_ranks_have_one_reason(tmp_path: Path) -> None:
+    text = "FileNotFoundError: [Errno 2] No such file or directory: '/data/x'"
+    log = WORLD + traceback(3, text) + traceback(2, text) + timeouts((0, 1), 50)
+    assert verdict(report_on(tmp_path, train_log=log))[:2] == ("rank-crashed", (2, 3))
+
+
+def test_an_exception_nobody_signed_is_of_the_rank_that_did_not_wait(tmp_path: Path) -> None:
+    trace = 'Traceback (most recent call last):\n  File "/app/train.py", line 9, in f\n    g()\nKeyError: 1\n'
+    log = WORLD + trace + timeouts((0, 1, 3), 50)
+    assert verdict(report_on(tmp_path, train_log=log)) == ("rank-crashed", (2,), "possible")
+    went_on = WORLD + trace + "step 3 loss 1.0\n" + timeouts((0, 1, 3), 50)
+    assert report_on(tmp_path, train_log=went_on).verdict.guilty_ranks == ()
+
+
+def test_a_work_that_is_over_is_not_what_a_rank_does(tmp_path: Path) -> None:
+    log = says(0, "checkpoint saved in 3 s", at=2) + timeouts((1, 2, 3), 50) + answer(0, 49, asked_by=1)
+    assert verdict(report_on(tmp_path, train_log=log))[:2] == ("stuck-in-python", (0,))
+
+
+def test_a_line_nobody_signed_is_not_of_the_silent_rank(tmp_path: Path) -> None:
+    log = WORLD + "Saving model checkpoint to out/1\n" + timeouts((0, 1, 2), 50)
+    assert report_on(tmp_path, train_log=log).verdict.guilty_ranks == ()
+
+
+def test_ranks_of_a_smaller_group_are_not_those_of_the_job(tmp_path: Path) -> None:
+    barrier = "RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 3000 ms"
+    log = WORLD + traceback(2, barrier)
+    assert report_on(tmp_path, train_log=log).verdict.guilty_ranks == ()
+    assert report_on(tmp_path, train_log=WORLD + traceback(0, barrier)).verdict.guilty_ranks == (1,)
+
+
+def test_of_two_silent_ranks_only_the_one_that_shows_what_it_does(tmp_path: Path) -> None:
+    log = WORLD + says(2, "tokenizing shard 3", at=2) + timeouts((0, 1), 50)
+    assert 3 not in report_on(tmp_path, train_log=log).verdict.guilty_ranks
+
+
+def test_stacks_of_an_interrupt_count_when_the_job_stood_still(tmp_path: Path) -> None:
+    def stack(rank: int, file: str, function: str) -> str:
+        lines = ("Traceback (most recent call last):", f'  File "{file}", line 5, in {function}', "KeyboardInterrupt")
+        return "".join(f"[rank{rank}]: {line}\n" for line in lines)
+
+    def log(interrupted_at: float) -> str:
+        steps = "".join(says(rank, "step 3 loss 1.0") for rank in range(4))
+        end = f"W0{clock(interrupted_at)} 7 torch/x.py:1] Received Signals.SIGINT death signal, shutting down workers\n"
+        waits = "".join(
+            stack(r, "/e/site-packages/torch/distributed/distributed_c10d.py", "all_reduce") for r in (0, 1, 3)
+        )
+        return (
+            WORLD + steps + end + waits + stack(2, "/e/site-packages/torch/utils/data/dataloader.py", "_try_get_data")
+        )
+
+    assert verdict(report_on(tmp_path, train_log=log(3_600)))[:2] == ("stuck-in-dataloader", (2,))
+    assert report_on(tmp_path, train_log=log(20)).verdict.guilty_ranks == ()

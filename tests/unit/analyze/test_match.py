@@ -52,6 +52,24 @@ def test_a_call_from_later_in_the_period_means_one_was_skipped() -> None:
     assert (found.cause, found.guilty) == (Cause.COLLECTIVE_SKIPPED, (3,))
 
 
+def test_a_call_like_a_later_one_but_from_a_line_of_its_own_is_extra() -> None:
+    step = ["all_gather:64@5", "reduce_scatter:64@6", "all_gather:64@7"]
+    kept = {rank: [*step * 5, step[0], step[1]] for rank in (0, 1, 2)}
+    later = mismatch_of({**kept, 3: [*step * 5, step[0], step[2]]})
+    found = mismatch_of({**kept, 3: [*step * 5, step[0], "all_gather:64@90"]})
+    assert later is not None
+    assert found is not None
+    assert (later.cause, later.guilty) == (Cause.COLLECTIVE_SKIPPED, (3,))
+    assert (found.cause, found.guilty) == (Cause.COLLECTIVE_EXTRA, (3,))
+
+
+def test_where_all_lines_of_a_rank_are_its_own_they_tell_nothing() -> None:
+    step, other = ["all_gather:64@5", "reduce_scatter:64@6"], ["all_gather:64@85", "reduce_scatter:64@86"]
+    found = mismatch_of({3: [*other * 5, other[1]], **{rank: [*step * 5, step[0]] for rank in (0, 1, 2)}})
+    assert found is not None
+    assert (found.cause, found.guilty) == (Cause.COLLECTIVE_SKIPPED, (3,))
+
+
 def test_a_majority_that_leaves_the_period_as_before_means_the_minority_skipped() -> None:
     evaluation = ["broadcast:5"]
     history = STEP * 4 + evaluation + STEP * 4

@@ -165,6 +165,14 @@ TABLE: list[tuple[Phase, str]] = [
     # Checkpoints, trackers
     (Phase.CHECKPOINT, "__init__ torch/serialization.py < save torch/serialization.py"),
     (Phase.CHECKPOINT, "save_file safetensors/torch.py"),
+    (Phase.CHECKPOINT, "load torch/serialization.py < restore my_train.py"),
+    # A shard of the data is loaded by the same function.
+    (Phase.DATA, "load torch/serialization.py < __iter__ my_data.py < fetch torch/utils/data/_utils/fetch.py"),
+    (
+        Phase.DATA,
+        "read ssl.py < sync fsspec/asyn.py < load torch/serialization.py < __next__ torch/utils/data/dataloader.py",
+    ),
+    (Phase.PREPROCESSING, "load torch/serialization.py < embed my_text.py < map datasets/arrow_dataset.py"),
     (
         Phase.CHECKPOINT,
         (

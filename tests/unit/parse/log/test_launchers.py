@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ncclprobe.model.log import Died, Left, LogEvent, StoppedByLauncher
+from ncclprobe.model.log import Died, Left, LogEvent, Restarted, StoppedByLauncher
 from ncclprobe.parse.log.launchers import NEEDLES, RECOGNIZER
 from ncclprobe.parse.log.line import LogLine
 
@@ -140,3 +140,32 @@ def test_the_box_of_hydra() -> None:
     (event,) = heard(*box)
     assert isinstance(event.what, Died)
     assert (event.rank, event.pid, event.host, event.what.signal) == (3, 4021, "node02", 9)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[default] Worker group FAILED. 2/3 attempts left; will restart worker group",
+        "[default] Restarting worker group",
+    ],
+)
+def test_a_restart(text: str) -> None:
+    (event,) = heard(text, rank=3)
+    assert (event.rank, event.what) == (None, Restarted())
+
+
+def test_what_deepspeed_kills_the_others_for_is_the_first() -> None:
+    (event,) = heard("['/usr/bin/python', '-u', 'a.py', '--local_rank=3'] exits with return code = -11")
+    assert isinstance(event.what, Died)
+    assert event.what.is_first
+
+
+def test_a_worker_of_vllm_that_is_gone() -> None:
+    (event,) = heard("Worker proc VllmWorker-1 died unexpectedly, shutting down executor.")
+    assert isinstance(event.what, Died)
+    assert (event.rank, event.what.exit_status, event.what.signal) == (1, None, None)
+
+
+def test_a_shell_shows_the_environment_of_the_killed() -> None:
+    (event,) = heard("./run.sh: line 14: 40122 Killed      RANK=3 LOCAL_RANK=1 python train.py")
+    assert (event.rank, event.pid) == (3, 40122)

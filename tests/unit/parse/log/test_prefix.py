@@ -157,3 +157,9 @@ def test_speakers_tell_writers_apart() -> None:
     assert only("[rank3]: a").line.speaker == only("[rank3]:   File").line.speaker
     assert only("3: [rank3]: a", has_tasks=True).line.speaker != only("4: [rank4]: a", has_tasks=True).line.speaker
     assert only("a").line.speaker == ""
+
+
+def test_a_global_label_counts_more_than_a_number_that_may_be_of_a_group() -> None:
+    assert only("[rank4]: RuntimeError: [Rank 0]: Ranks 2 failed to pass monitoredBarrier").line.rank == 4
+    assert only("[default3]:[Rank 3] Watchdog caught").line.rank == 3
+    assert only("2026-06-01 10:00:00.123 | INFO     | rank3 | step 1").line.rank == 3

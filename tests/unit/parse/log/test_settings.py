@@ -103,3 +103,36 @@ def test_each_is_told_once_for_a_rank_and_host() -> None:
     recognizer = RECOGNIZER()
     lines = [LogLine(number=1, text="NCCL_DEBUG=INFO", rank=rank) for rank in (0, 1, 1)]
     assert len([event for line in lines for event in recognizer.feed(line)]) == 2
+
+
+def test_which_ranks_a_host_has() -> None:
+    mapping = "global_rank_mapping=defaultdict(<class 'list'>, {'worker-0': [0, 1], 'worker-1': [2, 3]})"
+    firsts = {event.host: event.what for event in heard(mapping)}
+    assert {host: what.value for host, what in firsts.items() if isinstance(what, Setting)} == {
+        "worker-0": "0",
+        "worker-1": "2",
+    }
+    assert settings("  global_ranks=[4, 5, 6, 7]") == {"FIRST_RANK": "4"}
+
+
+@pytest.mark.parametrize("text", ["mp.spawn(run, args=(3,), nprocs=3)", "nnodes=1, num_local_procs=3, node_rank=0"])
+def test_how_many_processes_a_host_has(text: str) -> None:
+    assert settings(text)["NPROC_PER_NODE"] == "3"
+
+
+@pytest.mark.parametrize("text", ["dist_world_size=8", "Rank 3 of 8 initialised", "rank 3 of 8"])
+def test_more_words_for_the_size_of_the_world(text: str) -> None:
+    assert WorldSize(size=8) in [event.what for event in heard(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "host"),
+    [
+        ("rank 8 on hawk7 (local 0)", "hawk7"),
+        ("rank=8 host=n11.cluster local_rank=0", "n11.cluster"),
+        ("rank 8 on cuda:1", None),
+    ],
+)
+def test_where_a_rank_says_that_it_runs(text: str, host: str | None) -> None:
+    found = [(e.rank, e.host) for e in heard(text) if isinstance(e.what, Setting) and e.what.name == "host"]
+    assert found == ([] if host is None else [(8, host)])

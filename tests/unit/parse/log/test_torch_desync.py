@@ -134,3 +134,15 @@ def test_a_stack_that_is_not_there() -> None:
         "Stack trace of the failed collective not found, potentially because FlightRecorder is disabled.",
         "#0 a from b:1",
     )
+
+
+def test_a_report_of_a_smaller_group_tells_nothing() -> None:
+    """Its numbers are those inside the group, and the speaker's shows that it is another one."""
+    lines = (
+        "\t - [0] Timeout at collective: ALLREDUCE, #31",
+        "\t   - [2] finished collective #30, but didn't join collective #31 (count from 1)",
+        "an end",
+    )
+    assert not [event for event in told(*lines, rank=4) if isinstance(event.what, DesyncReport)]
+    (whole,) = (event.what for event in told(*lines, rank=0) if isinstance(event.what, DesyncReport))
+    assert whole.absent == (2,)

@@ -173,3 +173,15 @@ def test_stores_and_peers(text: str, fact: Any) -> None:
 @pytest.mark.parametrize("text", ["a socket wrench", "error [5]", "wait timeout after lunch", "SocketImpl("])
 def test_other_words(text: str) -> None:
     assert not facts(text)
+
+
+def test_the_store_counts_its_clients() -> None:
+    (event,) = told("DistStoreError: Timed out after 601 seconds waiting for clients. 8/16 clients joined.")
+    assert event.rank == 0
+    assert event.what == StoreWait(rank=0, world_size=16, joined=8, has_timed_out=True)
+
+
+def test_a_warning_of_nccl_that_torch_repeats() -> None:
+    (fact,) = facts("Duplicate GPU detected : rank 2 and rank 3 both on CUDA device 50000")
+    assert isinstance(fact, SetupError)
+    assert fact.ranks == (2, 3)

@@ -248,3 +248,26 @@ def test_needles_find_heads_and_frames() -> None:
     for text in (HEAD, FRAMES[0]):
         assert any(needle in text.encode() for needle in NEEDLES)
         assert any(needle in text.encode() for needle in BLOCK_NEEDLES)
+
+
+def test_the_line_right_above_says_whose_it_is() -> None:
+    trace = ("Traceback (most recent call last):", '  File "/app/a.py", line 3, in f', "ValueError: x")
+    error = LogLine(number=1, text="[rank 3] ERROR step failed", rank=3)
+    bare = [LogLine(number=number, text=text) for number, text in enumerate(trace, 2)]
+    assert [event.rank for event in heard(error, *bare)] == [3]
+    far = [LogLine(number=number, text=text) for number, text in enumerate(trace, 9)]
+    assert [event.rank for event in heard(error, *far)] == [None]
+    calm = LogLine(number=1, text="[rank 3] INFO step done", rank=3)
+    assert [event.rank for event in heard(calm, *bare)] == [None]
+
+
+def test_a_head_behind_a_label_is_the_line_that_tells_whose_it_is() -> None:
+    head = "[2026-06-11 05:44:10 TP3] Scheduler hit an exception: Traceback (most recent call last):"
+    (event,) = heard(head, '  File "/app/a.py", line 3, in f', "ValueError: x")
+    assert event.line == 1
+
+
+def test_a_worker_under_the_launchers_wrapper_has_an_exception_of_its_own() -> None:
+    wrapper = '  File "/e/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 357, in wrapper'
+    own = raised("Traceback (most recent call last):", wrapper, '  File "/app/a.py", line 3, in f', "ValueError: x")
+    assert own.failure is Failure.PYTHON
