@@ -18,7 +18,7 @@ from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.report import BlockedOn, Cause, CodeLocation, Confidence, Finding
 
-_CALLS = (Phase.COLLECTIVE, Phase.P2P)
+_CALLS = (Phase.COLLECTIVE,)  # a send that only some ranks make is how pipelines work
 # Each waits on the host until all ranks have gathered the same parameters: other stacks are other parameters.
 _PARAMETER_GATHERS = ("fetch_sub_module", "_unshard", "unshard", "wait_for_unshard")
 

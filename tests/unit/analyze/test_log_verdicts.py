@@ -222,3 +222,14 @@ def test_stacks_of_an_interrupt_count_when_the_job_stood_still(tmp_path: Path) -
 
     assert verdict(report_on(tmp_path, train_log=log(3_600)))[:2] == ("stuck-in-dataloader", (2,))
     assert report_on(tmp_path, train_log=log(20)).verdict.guilty_ranks == ()
+
+
+def test_the_rank_that_gloo_ends_received_too_much_and_is_not_blamed(tmp_path: Path) -> None:
+    error = (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+        "  what():  [enforce fail at gloo/transport/tcp/pair.cc:458] op.preamble.length <= op.nbytes. 668 vs 12. "
+        "Received data size doesn't match expected size. Is there a mismatch in the size of collective inputs?\n"
+    )
+    log = WORLD + "".join(f"[rank0]: {line}\n" for line in error.splitlines())
+    report = report_on(tmp_path, train_log=log)
+    assert verdict(report)[:2] == ("collective-shape-mismatch", ())
