@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ncclprobe.analyze.attempts import last_attempt
 from ncclprobe.analyze.communicators import ranks_by_process
+from ncclprobe.analyze.other_jobs import of_one_job
 from ncclprobe.analyze.writers import name_writers
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.job import Role
@@ -63,7 +64,10 @@ _PREFIX = re.compile(r"^(?:\[rank\d+\]:)?\[[EWI]\d* ?[^\]]*\] (?:\[(?:PG|Rank) [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logs:
-    """`by_fact`: events by the class of their fact, in order of time. `heard`: ranks with a line of their own."""
+    """`by_fact`: events by the class of their fact, in order of time. `heard`: ranks with a line of their own.
+
+    `foreign`: files of another job, left out.
+    """
 
     by_fact: dict[type, tuple[Said, ...]] = field(default_factory=dict)
     by_rank: dict[tuple[type, int], tuple[Said, ...]] = field(default_factory=dict)
@@ -72,6 +76,7 @@ class Logs:
     rank_of: dict[Process, int] = field(default_factory=dict)
     host_of: dict[int, str] = field(default_factory=dict)
     world_size: int | None = None
+    foreign: tuple[str, ...] = ()
 
     def of(self, *facts: type) -> Iterator[Said]:
         """Events of these facts."""
@@ -122,7 +127,8 @@ def cite_said(said: Said, says: str) -> Citation:
 
 def join_logs(evidence: Evidence) -> Logs:
     """The same for any order of files."""
-    events = name_writers(last_attempt(_with_hosts(evidence), evidence.gaps), evidence.speakers)
+    given, foreign = of_one_job(_with_hosts(evidence))
+    events = name_writers(last_attempt(given, evidence.gaps), evidence.speakers)
     rank_of = _processes(events, evidence)
     alive = _alive(evidence)
     said = [event for event in (_with_rank(event, rank_of) for event in events) if not _is_past(event, alive)]
@@ -142,6 +148,7 @@ def join_logs(evidence: Evidence) -> Logs:
         rank_of=rank_of,
         host_of=_hosts(said, rank_of),
         world_size=_world_size(said),
+        foreign=foreign,
     )
 
 

@@ -20,6 +20,7 @@ def find_unknowns(case: Case) -> list[Gap]:
         *_groups(case),
         *_nameless_dumps(case),
         *_nameless_stacks(case),
+        *_other_jobs(case),
     ]
 
 
@@ -101,4 +102,14 @@ def _nameless_stacks(case: Case) -> Iterator[Gap]:
             what=f"{len(nobodys)} files of stacks not used, the first being {nobodys[0]}",
             why="nothing tells of which rank these processes are",
             action="name the files after their ranks: rank3.txt",
+        )
+
+
+def _other_jobs(case: Case) -> Iterator[Gap]:
+    for path in case.logs.foreign:
+        yield Gap(
+            who=path,
+            what="it was left out",
+            why="it is of another job: it says another world size than most logs, and has lines of the same ranks",
+            action="analyse the logs of one job at a time",
         )

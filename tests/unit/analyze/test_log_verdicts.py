@@ -233,3 +233,17 @@ def test_the_rank_that_gloo_ends_received_too_much_and_is_not_blamed(tmp_path: P
     log = WORLD + "".join(f"[rank0]: {line}\n" for line in error.splitlines())
     report = report_on(tmp_path, train_log=log)
     assert verdict(report)[:2] == ("collective-shape-mismatch", ())
+
+
+def test_a_log_of_another_job_is_left_out_and_said(tmp_path: Path) -> None:
+    ours = WORLD + timeouts((1, 2, 3), 50) + answer(0, 49, asked_by=1)
+    other = "world_size=2\n" + timeouts((0, 1), 7, size=3)
+    report = report_on(tmp_path, a_log=ours, b_log=ours.replace("\n", " \n"), c_log=other)
+    assert verdict(report)[:2] == ("stuck-in-python", (0,))
+    assert [gap.who for gap in report.gaps if "another job" in gap.why] == ["c.log"]
+
+
+def test_a_rank_with_another_world_size_is_no_other_job(tmp_path: Path) -> None:
+    wrong = "[rank3]: world_size=8\n" + timeout(3, 50)
+    report = report_on(tmp_path, a_log=WORLD + timeouts((0, 1, 2), 50), b_log=wrong)
+    assert not any("another job" in gap.why for gap in report.gaps)
