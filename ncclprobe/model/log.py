@@ -216,13 +216,21 @@ class Left:
     how: str
 
 
+TRAINING = "training"
+"""The phase of a training step: the only one of `Activity` that `analyze.phases.Phase` does not have."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Activity:
-    """What the program says it does. `phase`: the words of `analyze.phases.Phase`; `progress`: `(13, 24)` of a bar."""
+    """What the program says it does. `phase`: the words of `analyze.phases.Phase`, or `TRAINING`.
+
+    `progress`: `(13, 24)` of a bar; `step`: the number of the training step.
+    """
 
     phase: str
     text: str
     progress: tuple[int, int] | None = None
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

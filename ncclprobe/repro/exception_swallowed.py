@@ -14,4 +14,5 @@ REPRO = Repro(
     needs="nothing special: NCCL where every rank has a GPU, else gloo on the CPU",
     expects="rank 1 waits in the all-reduce of the next step, the others in the all-gather of this one",
     program="exception_swallowed.py",
+    needs_dumps=True,
 )

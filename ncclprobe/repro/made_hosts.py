@@ -34,7 +34,8 @@ _TAIL_BYTES = 4096
 
 # Arguments: host name, sshd, its folder. PID 1 of the host; it reaps what is orphaned.
 _INIT = """
-hostname "$1" && mount -t sysfs sysfs /sys && "$2" -f "$3/sshd_config" -E "$3/sshd.log" && while :; do sleep 100000 & wait $!; done
+hostname "$1" && mount -t sysfs sysfs /sys && "$2" -f "$3/sshd_config" -E "$3/sshd.log" &&
+while :; do sleep 100000 & wait $!; done
 """
 _SSHD_CONFIG = """
 HostKey {folder}/host_key

@@ -4,13 +4,13 @@ In: a `Repro`, its program and options. Out: a `PlainJob`: the launcher's comman
 """
 
 import json
-import os
 import socket
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ncclprobe.model.errors import NcclprobeError
 from ncclprobe.repro import made_hosts, needs, plain
 from ncclprobe.repro.reproducer import Repro
 
@@ -96,4 +96,6 @@ def _free_port() -> int:
 def entering(launcher_pid: int) -> list[str]:
     """What a command must be prefixed with to reach the made hosts: it joins their network, and nothing else."""
     inner = Path(f"/proc/{launcher_pid}/task/{launcher_pid}/children").read_text().split()
-    return ["nsenter", f"--target={inner[0]}", "--net", "--"] if inner else ["false", os.devnull]
+    if not inner:
+        raise NcclprobeError("the made hosts are gone", "run it again")
+    return ["nsenter", f"--target={inner[0]}", "--net", "--"]

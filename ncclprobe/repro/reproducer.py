@@ -66,6 +66,7 @@ class Repro:
 
     `does`: what the job does when it is diagnosed; None is STUCK, or RUNNING where `cause` is that nothing hangs.
     `is_at_start`: it stands before its first step. `hosts`: how many hosts are made for it of namespaces, 0 for none.
+    `needs_dumps`: stacks and logs alone cannot tell, and must lead to no verdict rather than to a wrong one.
     `memory_mib`: what a rank may use at most, repaired or not. With `harm`, `hosts` or `memory_mib` it must be PLAIN.
     """
 
@@ -82,6 +83,7 @@ class Repro:
     does: JobState | None = None
     is_at_start: bool = False
     has_line: bool = True
+    needs_dumps: bool = False
     requires: tuple[Need, ...] = ()
     harm: Harm = field(default_factory=Harm)
     memory_mib: Mapping[int, int] = field(default_factory=dict)

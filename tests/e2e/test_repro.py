@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ncclprobe.repro.catalog import find
+from ncclprobe.rehearsal import Asked, Way, rehearse
+from ncclprobe.repro import memory_cgroup, needs
+from ncclprobe.repro.catalog import all_repros, find
 from ncclprobe.repro.job import Job, JobState
 from ncclprobe.repro.launch import launch
+from ncclprobe.repro.reproducer import Need, Repro
 from ncclprobe.repro.supervisor import processes_of
 from ncclprobe.repro.truth import truth_of
 
@@ -41,7 +44,8 @@ from dataclasses import replace
 from ncclprobe.repro.catalog import find
 from ncclprobe.repro.launch import launch
 from ncclprobe.repro.supervisor import processes_of
-with launch(replace(find("mismatched-logging"), program=sys.argv[1]), ranks=2, at_step=1) as job:
+repro = replace(find(sys.argv[3]), program=sys.argv[1])
+with launch(repro, ranks=max(2, repro.hosts), at_step=1) as job:
     assert job.wait_until_stuck(60) == "stuck", job.logs.failure()
     print(job.launcher_pid, job._supervisor.pid, *processes_of(job.run_id), flush=True)
     if sys.argv[2] == "fail":
@@ -174,7 +178,7 @@ def test_nothing_is_left_however_the_asker_ends(
     program = tmp_path / "light.py"
     program.write_text(LIGHT_RANK)
     asker = subprocess.Popen(
-        [sys.executable, "-c", ASKER, str(program), str(end)],
+        [sys.executable, "-c", ASKER, str(program), str(end), "mismatched-logging"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -207,4 +211,83 @@ def test_when_torchrun_is_killed_the_job_has_ended_and_its_logs_can_be_read(tmp_
         assert not processes_of(job.run_id)
         assert job.logs.stdout(0) == "step 1 loss 0\n"
     wait_until_gone(pids)
+    assert not list(temporary.iterdir())
+
+
+def mounts() -> list[str]:
+    return sorted(line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines())
+
+
+def links() -> list[str]:
+    """This machine's own; others that use namespaces at this moment make and remove links of other names."""
+    return [
+        path.name for path in Path("/sys/class/net").iterdir() if "node" in path.name or path.name.startswith("to-")
+    ]
+
+
+def require(repro: Repro) -> None:
+    """Skips what this machine cannot do; in CI only for want of a GPU."""
+    missing = needs.missing(repro)
+    if missing and os.environ.get("CI") and Need.GPU not in repro.requires:
+        pytest.fail(missing[0])
+    if missing:
+        pytest.skip(missing[0])
+
+
+@pytest.mark.parametrize("name", ["crashed", "oom-killed", "host-lost"])
+@pytest.mark.parametrize("end", ["fail", signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_of_plain_jobs_cgroups_and_hosts(
+    name: str, end: str | signal.Signals, tmp_path: Path, temporary: Path
+) -> None:
+    require(find(name))
+    program = tmp_path / "light.py"
+    program.write_text(LIGHT_RANK)
+    before = mounts()
+    asker = subprocess.Popen(
+        [sys.executable, "-c", ASKER, str(program), str(end), name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert asker.stdout
+        pids = [int(pid) for pid in asker.stdout.readline().split()]
+        assert len(pids) > 4
+        if isinstance(end, signal.Signals):
+            asker.send_signal(end)
+        asker.wait(timeout=30)
+        wait_until_gone(set(pids))
+        assert not list(temporary.iterdir())
+        assert (mounts(), links()) == (before, [])
+        root = memory_cgroup.root()
+        assert not root or not [path for path in root.glob("ncclprobe-*") if path.name.endswith(f".{asker.pid}")]
+    finally:
+        asker.kill()
+        asker.wait()
+        asker.stdout.close()
+
+
+@pytest.mark.parametrize("repro", all_repros(), ids=lambda repro: repro.name)
+def test_every_cause_is_found(repro: Repro, temporary: Path) -> None:
+    require(repro)
+    (result,) = rehearse([repro], (Way.LIVE,), Asked(at_step=5), lambda result: None)
+    assert result.is_right, result.reason
+    assert result.seconds is not None
+    assert result.seconds < 60
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("name", ["mismatched-logging", "crashed"])
+def test_without_dumps_and_from_the_bundle_the_same_rank_is_found(name: str, temporary: Path) -> None:
+    results = list(rehearse([find(name)], (Way.STACKS, Way.BUNDLE), Asked(at_step=5), lambda result: None))
+    assert [result.way for result in results] == [Way.STACKS, Way.BUNDLE]
+    assert all(result.is_right for result in results), [result.reason for result in results]
+    assert not list(temporary.iterdir())
+
+
+@pytest.mark.parametrize("name", ["exited-early", "oom-killed", "wrong-world-size"])
+def test_the_repaired_job_ends_well(name: str, temporary: Path) -> None:
+    require(find(name))
+    with launch(find(name), ranks=3, at_step=5, fixed=True) as job:
+        assert job.wait(timeout_s=120) == 0, job.logs.failure()
     assert not list(temporary.iterdir())

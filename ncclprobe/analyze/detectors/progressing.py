@@ -16,11 +16,9 @@ from ncclprobe.analyze.logs import Said, cite_said
 from ncclprobe.analyze.looks import Pair
 from ncclprobe.model.collectives import Recording
 from ncclprobe.model.evidence import Citation
-from ncclprobe.model.log import Activity
+from ncclprobe.model.log import TRAINING, Activity
 from ncclprobe.model.records import Sourced
 from ncclprobe.model.report import Cause, Confidence, Finding
-from ncclprobe.parse.log.activities import step_of
-from ncclprobe.parse.log.phase_words import TRAINING
 
 
 def detect(case: Case) -> Iterator[Finding]:
@@ -47,7 +45,7 @@ def _logged_moves(case: Case) -> dict[int, Citation]:
     """By rank, the line with a later step than any before, in what its log has got between the looks."""
     steps: dict[int, dict[int | None, list[tuple[int, Said]]]] = {}
     for said, what in case.logs.facts(Activity):
-        rank, step = said.artifact.rank, step_of(what.text)
+        rank, step = said.artifact.rank, what.step
         if rank is not None and step is not None and what.phase == TRAINING:
             steps.setdefault(rank, {}).setdefault(said.artifact.look, []).append((step, said))
     moved = {}

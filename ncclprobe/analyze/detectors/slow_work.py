@@ -12,9 +12,8 @@ from ncclprobe.analyze.detector import Detector
 from ncclprobe.analyze.logs import Said, cite_said
 from ncclprobe.model.folding import name_ranks
 from ncclprobe.model.frames import innermost_user_frame
-from ncclprobe.model.log import Activity, Raised
+from ncclprobe.model.log import TRAINING, Activity, Raised
 from ncclprobe.model.report import BlockedOn, Cause, CodeLocation, Confidence, Finding
-from ncclprobe.parse.log.phase_words import TRAINING
 
 _GAVE_UP = re.compile(r"Timed out waiting (\d{1,12}) ?ms for (?:recv|send) operation")
 _DEFAULT_MS = 1_800_000  # of gloo: a shorter one was chosen

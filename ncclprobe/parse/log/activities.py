@@ -9,7 +9,8 @@ and the forms that people's own programs have in common. A line that says that t
 import re
 from dataclasses import dataclass
 
-from ncclprobe.parse.log.phase_words import INIT, TRAINING, any_of, phase_in
+from ncclprobe.model.log import TRAINING
+from ncclprobe.parse.log.phase_words import INIT, any_of, phase_in
 
 _MAX_LINE = 400
 

@@ -18,7 +18,6 @@ INIT = "setting up communication"
 EXIT = "shutting down"
 DEBUGGER = "in a debugger"
 LOCK = "waiting for a lock"
-TRAINING = "training"
 
 
 def any_of(*patterns: str) -> re.Pattern[str]:

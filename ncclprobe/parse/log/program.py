@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ncclprobe.model.log import Activity, Left, LogEvent
-from ncclprobe.parse.log.activities import Doing, doing
+from ncclprobe.model.log import TRAINING, Activity, Left, LogEvent
+from ncclprobe.parse.log.activities import Doing, doing, step_of
 from ncclprobe.parse.log.line import LogLine
-from ncclprobe.parse.log.phase_words import EVALUATION, TRAINING
+from ncclprobe.parse.log.phase_words import EVALUATION
 from ncclprobe.parse.text import clean
 
 NEEDLES = (
@@ -123,7 +123,8 @@ class _Run:
         """The first and the last line, when these are two."""
         for line, what in (self.first, self.last) if self.first[0] is not self.last[0] else (self.first,):
             progress = what.progress if what.progress and what.progress[1] else None
-            yield line.event(Activity(phase=what.phase, text=clean(line.text.strip(), _MAX_TEXT), progress=progress))
+            text = clean(line.text.strip(), _MAX_TEXT)
+            yield line.event(Activity(phase=what.phase, text=text, progress=progress, step=step_of(text)))
 
 
 class _Speaker:
