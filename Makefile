@@ -1,16 +1,20 @@
-# make demo: a real hang and its verdict.  make test: every test.  Both build what they need in .venv first.
+# make demo: a real hang and its verdict.  make test: every test.  make repros: every reproducer, diagnosed in every
+# way, a quarter of an hour.  All build what they need in .venv first.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find ncclprobe -name '*.py') pyproject.toml
 
-.PHONY: demo test unit lint bench clean
+.PHONY: demo repros test unit lint bench clean
 
 demo: $(VENV)/.repro
 	$(BIN)/ncclprobe repro mismatched-logging --diagnose
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+
+repros: $(VENV)/.repro
+	$(BIN)/ncclprobe repro --all --diagnose --ways all
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest tests --ignore tests/e2e
@@ -24,6 +28,7 @@ lint: $(VENV)/.dev
 bench: $(VENV)/.dev
 	PYTHONPATH=. $(BIN)/python benchmarks/diagnose.py
 	PYTHONPATH=. $(BIN)/python benchmarks/analyzer.py
+	PYTHONPATH=. $(BIN)/python benchmarks/logs.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
