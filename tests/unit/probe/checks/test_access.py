@@ -29,10 +29,15 @@ def tools(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# A thread sleeps before the process says that it is ready: the main one may not yet.
+SLEEPER = (
+    "import threading; threading.Thread(target=threading.Event().wait).start(); threading.Event().wait(0.3); "
+    "print('ready', flush=True); threading.Event().wait()"
+)
+
+
 def test_a_rank_of_our_own(tools: Path) -> None:
-    with running(
-        "import threading; threading.Event().wait(0.1); print('ready', flush=True); threading.Event().wait()"
-    ) as pid:
+    with running(SLEEPER) as pid:
         found = checks(process(pid, 0), tools=tools)
     assert {name: check.state for name, check in found.items()} == {
         "ranks": CheckState.OK,
