@@ -8,12 +8,13 @@ them. Times of different hosts are compared as they are printed: no log says its
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import TypeVar
 
 from ncclprobe.analyze.attempts import last_attempt
+from ncclprobe.analyze.clocks import clock_offsets, corrected
 from ncclprobe.analyze.communicators import ranks_by_process
 from ncclprobe.analyze.other_jobs import of_one_job
 from ncclprobe.analyze.writers import name_writers
@@ -153,7 +154,10 @@ def join_logs(evidence: Evidence) -> Logs:
 
 
 def _with_hosts(evidence: Evidence) -> list[Said]:
-    """Lines without a host are of the file's host: the one it was collected from, or the one its name holds."""
+    """Lines without a host are of the file's host: the one it was collected from, or the one its name holds.
+
+    Times are brought to one clock, where the collection measured those of the hosts.
+    """
     hosts = {said.record.host for said in evidence.log_events if said.record.host}
     hosts |= {host.name for host in evidence.hosts}
     own: dict[str, str | None] = {}
@@ -161,12 +165,16 @@ def _with_hosts(evidence: Evidence) -> list[Said]:
         path = said.artifact.path
         if path not in own:
             own[path] = said.artifact.host or host_in_name(path, hosts)
-    return [
-        said
-        if said.record.host or not own[said.artifact.path]
-        else replace(said, record=replace(said.record, host=own[said.artifact.path]))
-        for said in evidence.log_events
-    ]
+    offsets = clock_offsets(evidence.hosts)
+    return [_placed(said, own[said.artifact.path], offsets) for said in evidence.log_events]
+
+
+def _placed(said: Said, host: str | None, offsets: Mapping[str, int]) -> Said:
+    event = said.record
+    when_ns = corrected(event.when_ns, said.artifact.host, offsets)
+    if (event.host or not host) and when_ns == event.when_ns:
+        return said
+    return replace(said, record=replace(event, host=event.host or host, when_ns=when_ns))
 
 
 def host_in_name(path: str, hosts: Iterable[str]) -> str | None:

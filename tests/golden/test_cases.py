@@ -50,7 +50,7 @@ def files_of(name: str) -> list[Path]:
     return sorted(path for path in (CASES / name / "input").rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize("name", _marked(NOT_YET))
+@pytest.mark.parametrize("name", list(_marked(NOT_YET)))
 def test_the_verdict_is_the_truth(name: str) -> None:
     expected, verdict = expected_of(name), verdict_of(name)
     said = f"{verdict.cause} by {name_ranks(verdict.guilty_ranks)}, {verdict.confidence}: {verdict.summary}"
@@ -68,7 +68,7 @@ def test_nobody_innocent_is_blamed(name: str) -> None:
     assert not set(verdict.guilty_ranks) & set(expected_of(name)["never_blame"]), verdict.summary
 
 
-@pytest.mark.parametrize("name", _marked(BLAMES_YET))
+@pytest.mark.parametrize("name", list(_marked(BLAMES_YET)))
 def test_a_missing_file_never_moves_the_blame_to_an_innocent(name: str, tmp_path: Path) -> None:
     """What is left may decide nothing; it may not name a rank that the whole of it clears."""
     innocent, files = set(expected_of(name)["never_blame"]), files_of(name)

@@ -13,8 +13,9 @@ from ncclprobe.model.evidence import Gap, Kind
 from ncclprobe.model.job import JobProcess, ProcessLook, Role
 from ncclprobe.probe import proc
 from ncclprobe.probe.nccl_library import loaded_nccl
-from ncclprobe.probe.settings import settings_in
+from ncclprobe.probe.settings import nvidia_driver, settings_in
 from ncclprobe.probe.source import Context, Disturbance, Found, Source
+from ncclprobe.probe.torch_library import loaded_torch
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _RESERVE_S = 1.0
@@ -50,11 +51,12 @@ def _with_looks(process: JobProcess, first: _Look | None, second: _Look | None) 
 
 
 def _settings(pid: int) -> tuple[tuple[str, str], ...]:
-    """Of the environment, and the version of the NCCL that is loaded, as far as we may look."""
+    """Of the environment, and the versions of what is loaded, as far as we may look."""
     library = loaded_nccl(pid)
-    version = library.version if library else None
-    nccl = (("nccl", ".".join(map(str, version))),) if version else ()
-    return (*settings_in(proc.environ(pid) or {}), *nccl)
+    versions = {"nccl": library.version if library else None, "torch": loaded_torch(pid)}
+    loaded = tuple((name, ".".join(map(str, version))) for name, version in versions.items() if version)
+    driver = nvidia_driver()
+    return (*settings_in(proc.environ(pid) or {}), *loaded, *((("driver", driver),) if driver else ()))
 
 
 def _look(pid: int) -> _Look | None:

@@ -3,6 +3,7 @@
 import pytest
 
 from ncclprobe.analyze.phases import Phase
+from ncclprobe.model.log import TRAINING
 from ncclprobe.parse.log import phase_words
 from ncclprobe.parse.log.activities import doing
 from ncclprobe.parse.log.phase_words import (
@@ -14,7 +15,6 @@ from ncclprobe.parse.log.phase_words import (
     LOCK,
     LOGGING,
     PREPROCESSING,
-    TRAINING,
 )
 
 
