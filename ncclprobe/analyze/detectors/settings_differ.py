@@ -24,11 +24,10 @@ def detect(case: Case) -> Iterator[Finding]:
 def _finding(name: str, of_rank: dict[int, Value], usual: str, most: tuple[int, ...], few: tuple[int, ...]) -> Finding:
     odd = of_rank[few[0]]
     have = "has" if len(few) == 1 else "have"
+    summary = f"{name_ranks(few).capitalize()} {have} {name}={odd.text}, {name_ranks(most)} {name}={usual}."
     return Finding(
         cause=Cause.INIT_MISCONFIGURED,
-        summary=f"{name_ranks(few).capitalize()} {have} {name}={odd.text}, {name_ranks(most)} {name}={usual}."[:200],
-            :200
-        ],
+        summary=summary[:200],
         guilty_ranks=(),
         suspects=few,
         confidence=Confidence.POSSIBLE,
