@@ -27,6 +27,7 @@ from ncclprobe.model.errors import NcclprobeError
 from ncclprobe.probe import target_code
 from ncclprobe.probe.askable import OTHER_EVIDENCE, LiveDumpRefusedError, check_process
 from ncclprobe.probe.injection import InjectionLibraries
+from ncclprobe.probe.recorders import with_entries
 
 __all__ = ["InjectionLibraries", "LiveDump", "LiveDumpRefusedError", "LiveDumpTimeoutError", "ask"]
 
@@ -84,7 +85,7 @@ def ask(
         reason = "; ".join(problems) or "its torch is too old (2.2 has one for NCCL, 2.8 for gloo)"
         raise LiveDumpRefusedError(f"process {pid} has no flight recorder: {reason}", OTHER_EVIDENCE)
     return LiveDump(
-        dumps=_with_entries(dumps),
+        dumps=with_entries(dumps),
         problems=problems,
         thread=report["thread"],
         pause_s=max(report["pause_s"], (target_code.number(answer, "held-ns") or 0) / 1e9),
@@ -100,12 +101,6 @@ def _check_gil(pid: int, is_gil_held: Callable[[], bool | None]) -> None:
             return
     what = f"a thread of process {pid} keeps the interpreter lock"
     raise LiveDumpRefusedError(what, "look at that thread's stack (--native-stacks shows its C frames)")
-
-
-def _with_entries(dumps: dict[str, bytes]) -> dict[str, bytes]:
-    """An empty recorder beside a filled one says nothing, and would read as a rank that waits for nobody."""
-    filled = {name: data for name, data in dumps.items() if b"profiling_name" in data}
-    return filled or dumps
 
 
 def _run_guardian(pid: int, libraries: InjectionLibraries, timeout_s: float) -> tuple[dict[str, Any], bytes]:

@@ -23,6 +23,7 @@ from ncclprobe.probe import handlers, proc
 from ncclprobe.probe.dump_files import asked_already
 from ncclprobe.probe.inside import connect_inside
 from ncclprobe.probe.listeners import connect_to, open_ports
+from ncclprobe.probe.recorders import with_entries
 from ncclprobe.probe.source import Context, Disturbance, Found, Source
 
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
@@ -70,7 +71,7 @@ def _ask(process: JobProcess, environ: Mapping[str, str]) -> Iterator[Found | Ga
         why = f"its worker server: {error.strerror or error}"
         yield Gap(who=f"rank {process.rank}", what="no dump from the worker server", why=why[:300], action=_ACTION)
         return
-    for name, data in _with_entries(dumps).items():
+    for name, data in with_entries(dumps).items():
         yield Found(
             file=f"rank{process.rank}.{name}.json",
             kind=Kind.FLIGHT_RECORDER,
@@ -116,12 +117,6 @@ def _connect_to_socket(pid: int, path: str) -> socket.socket:
         connection.close()
         raise OSError(f"the socket {path} is that of process {owner}")
     return connection
-
-
-def _with_entries(dumps: dict[str, bytes]) -> dict[str, bytes]:
-    """An empty recorder beside a filled one would read as a rank that waits for nobody."""
-    filled = {name: data for name, data in dumps.items() if b"profiling_name" in data}
-    return filled or dumps
 
 
 SOURCE = Source(name="worker_server", disturbs=Disturbance.NOTHING, collect=collect, wave=3)
