@@ -44,13 +44,13 @@ def clean_environ(**more: str) -> dict[str, str]:
 
 @contextmanager
 def job(name: str, folder: Path, **environ: str) -> Iterator["subprocess.Popen[str]"]:
-    """A rank under torchrun under `ncclprobe run`, ended in the end."""
+    """A rank under torchrun under `ncclprobe run`, ended in the end; what torchrun leaves then is in the folder."""
     (folder / "train.py").write_text(RANK)
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=1", f"--rdzv-id={name}", "--rdzv-backend=c10d"]
     command = [sys.executable, *torchrun, "--rdzv-endpoint=localhost:0", str(folder / "train.py")]
     with subprocess.Popen(
         [*NCCLPROBE, "run", "--dir", str(folder / "dumps"), "--", *command],
-        env=clean_environ(READY=str(folder / "ready"), **environ),
+        env=clean_environ(READY=str(folder / "ready"), TMPDIR=str(folder), **environ),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
