@@ -77,7 +77,9 @@ def asked(program: str, *, wrapper: Sequence[str] = (), python: str = INTERPRETE
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        yield Asked(process, _python_below(process.pid))
+        pid = _python_below(process.pid)
+        wait_until(lambda: _sleeps(pid), timeout_s=0.5)  # some never do
+        yield Asked(process, pid)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -88,6 +90,10 @@ def _python_below(pid: int) -> int:
     """The process itself, or the innermost one that a wrapper such as `unshare --fork` has started."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return _python_below(int(children[0])) if children else pid
+
+
+def _sleeps(pid: int) -> bool:
+    return "State:\tS" in Path(f"/proc/{pid}/status").read_text()
 
 
 def left_behind() -> set[str]:

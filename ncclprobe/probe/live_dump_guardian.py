@@ -9,10 +9,11 @@ by then.
 """
 
 import json
+import math
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +44,7 @@ from ncclprobe.probe.target_directory import TargetDirectory, private_directory
 _LIBRARY = "code.so"
 _ANSWER_LIMIT_BYTES = 256 << 20
 _THREADS_TRIED = 8
+_LOOKS, _LOOKS_INTERVAL_S = 4, 0.05
 _THREAD_END_S = 0.5
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGPIPE)
 
@@ -84,10 +86,7 @@ def _inject(pid: int, request: dict[str, Any]) -> tuple[Report, bytes]:
         raise LiveDumpRefusedError(f"{request['code']} is not hypno's library", "use hypno 1.1 or later")
     with private_directory(pid) as directory:
         directory.write(_LIBRARY, library)
-        threads = sleeping_threads(pid)
-        if time.monotonic() >= deadline:
-            raise LiveDumpTimeoutError(f"process {pid} was not reached in time", "try again with less load on the host")
-        thread, handle = _borrow(injector, pid, threads, lambda stopped: _start(stopped, directory, deadline))
+        thread, handle = _borrow(injector, pid, lambda stopped: _start(stopped, directory, deadline), deadline)
         answer = _await_answer(pid, directory, deadline)
     with suppress(NcclprobeError):  # a library that stays loaded does nothing
         _unload(injector, pid, handle, answer)
@@ -95,20 +94,33 @@ def _inject(pid: int, request: dict[str, Any]) -> tuple[Report, bytes]:
 
 
 def _borrow(
-    injector: Injector, pid: int, threads: list[SleepingThread], action: Callable[[StoppedThread], _Result]
+    injector: Injector, pid: int, action: Callable[[StoppedThread], _Result], deadline: float = math.inf
 ) -> tuple[SleepingThread, _Result]:
-    """Do something in the first thread that, once stopped, is still in the sleep it was chosen for."""
-    for thread in threads[:_THREADS_TRIED]:
-        try:
-            with injector.stopped(pid, thread.thread_id) as stopped:
+    """Do something in the first thread that, once stopped, is still in the sleep it was chosen for.
+
+    A thread at work at one look may sleep at the next, so there are several.
+    """
+    for look in range(_LOOKS):
+        time.sleep(look * _LOOKS_INTERVAL_S)
+        threads = sleeping_threads(pid)
+        if time.monotonic() >= deadline:
+            raise LiveDumpTimeoutError(f"process {pid} was not reached in time", "try again with less load on the host")
+        for thread in threads[:_THREADS_TRIED]:
+            with _unless_it_ended(), injector.stopped(pid, thread.thread_id) as stopped:
                 if stopped.place() == (thread.system_call, thread.stack_pointer):
                     return thread, action(stopped)
-        except InjectionError as error:
-            if error.status != NO_PROCESS:
-                raise
     check_process(pid)
     what = f"no thread of process {pid} sleeps in a system call that may be interrupted"
     raise LiveDumpRefusedError(what, "it is at work, or waits in epoll: look at its stacks")
+
+
+@contextmanager
+def _unless_it_ended() -> Iterator[None]:
+    try:
+        yield
+    except InjectionError as error:
+        if error.status != NO_PROCESS:
+            raise
 
 
 def _start(stopped: StoppedThread, directory: TargetDirectory, deadline: float) -> int:
@@ -148,4 +160,4 @@ def _unload(injector: Injector, pid: int, handle: int, answer: bytes) -> None:
             return
         time.sleep(0.001)
     if inner_id is not None:
-        _borrow(injector, pid, sleeping_threads(pid), lambda stopped: stopped.unload(handle))
+        _borrow(injector, pid, lambda stopped: stopped.unload(handle))

@@ -17,7 +17,7 @@ import ncclprobe
 from ncclprobe.probe import target_code
 from ncclprobe.probe.askable import sleeping_threads
 from ncclprobe.probe.live_dump import LiveDump, LiveDumpRefusedError, LiveDumpTimeoutError, ask
-from ncclprobe.probe.target_directory import NoDirectoryError, private_directory
+from ncclprobe.probe.target_directory import NAME_PREFIX, NoDirectoryError, private_directory
 from tests.asked_processes import FAKE_TORCH, SLEEPER, WAIT, asked, guardians, left_behind, libraries, wait_until
 
 GLOO = b"profiling_name gloo:all_reduce"
@@ -189,6 +189,21 @@ print(len(asked), time.monotonic() - begin >= 1.5)
     with asked(program) as process:
         assert ask_it(process.pid).thread.endswith(f"({process.pid})")
         assert process.finish() == "1 True\n"
+
+
+def test_a_thread_that_works_at_the_first_look_may_sleep_at_the_next() -> None:
+    program = f"""{FAKE_TORCH}
+import glob
+print("ready", flush=True)
+while not glob.glob("/tmp/{NAME_PREFIX}*"): pass
+end = time.process_time() + 0.06
+while time.process_time() < end: pass
+{WAIT}
+print(len(asked))
+"""
+    with asked(program) as process:
+        assert ask_it(process.pid).dumps == {"c10d": GLOO}
+        assert process.finish() == "ready\n1\n"
 
 
 @pytest.mark.parametrize(
