@@ -60,6 +60,15 @@ def environ(pid: int, root: Path = ROOT) -> dict[str, str] | None:
     return dict(pairs)
 
 
+def thread_names(pid: int, root: Path = ROOT) -> set[str]:
+    """What its threads are called; empty when the process is gone."""
+    try:
+        ids = os.listdir(root / str(pid) / "task")
+    except OSError:
+        return set()
+    return {(read(pid, f"task/{one}/comm", root=root) or b"").decode("utf-8", "replace").strip() for one in ids}
+
+
 def pids(root: Path = ROOT) -> list[int]:
     """All processes of this PID namespace."""
     return sorted(int(name) for name in os.listdir(root) if name.isdigit())

@@ -1,24 +1,24 @@
 """Flight recorders of running ranks whose program runs torch's worker server or debug server.
 
-In: the ranks' environment and arguments, which must say so. Out: one JSON dump per rank and recorder, without frames.
+In: the ranks' environment and threads, which must show one. Out: one JSON dump per rank and recorder, without frames.
 
 `TORCH_WORKER_SERVER_SOCKET` names a socket in the file system (torch.distributed.elastic.control_plane, 2.4 and later).
-`torch.distributed.debug.start_debug_server` (2.10 and later) listens on a TCP port of all addresses, which no variable
-names: a rank's ports are tried only where a word of its job speaks of a debug server, and never the job's own store.
+`torch.distributed.debug.start_debug_server` (2.10 and later) starts a server in each rank, on a TCP port of all
+addresses that nothing names: a rank's ports are tried only if it has a thread of such a server, and never the job's own
+store. The server's web pages on port 25999 ask the same servers, and of NCCL's recorder for the pending calls only.
 The handlers used here need no interpreter lock and go on in threads of the server's own.
 """
 
-import re
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from ncclprobe.model.evidence import Gap, Kind
-from ncclprobe.model.job import JobProcess, Role
+from ncclprobe.model.job import JobProcess
 from ncclprobe.probe import handlers, proc
 from ncclprobe.probe.dump_files import asked_already
 from ncclprobe.probe.inside import connect_inside
@@ -28,8 +28,7 @@ from ncclprobe.probe.source import Context, Disturbance, Found, Source
 
 SOCKET_VARIABLE = "TORCH_WORKER_SERVER_SOCKET"
 RECORDERS = ("dump_nccl_trace_json", "fr_trace_json")
-_HINT = re.compile(r"debug[-_.]?server", re.IGNORECASE)
-_OFF = ("", "0", "false", "no", "off", "none")
+_SERVER_THREAD = "pt_workerserver"  # torch 2.13; the kernel keeps 15 characters of a name
 _RANK_S, _CONNECT_S = 5.0, 1.0
 _AT_ONCE, _MAX_PORTS = 8, 8
 _ACTION = "the other evidence stays; --live-dump asks in another way"
@@ -41,29 +40,20 @@ _Connect = Callable[[], socket.socket]
 def collect(context: Context) -> Iterator[Found | Gap]:
     """Ranks that have not answered through their pipe, at once."""
     done = asked_already(context)
-    launchers = {one.pid: one.command for one in context.processes if one.role is Role.LAUNCHER}
     jobs = []
     for process in context.ranks:
-        environ = proc.environ(process.pid) or {}
-        has_server = speaks_of_server(environ, process.command, launchers.get(process.parent_pid or 0, ""))
-        if process.rank not in done and (environ.get(SOCKET_VARIABLE) or has_server):
-            jobs.append((process, environ))
+        path = (proc.environ(process.pid) or {}).get(SOCKET_VARIABLE)
+        if process.rank not in done and (path or _SERVER_THREAD in proc.thread_names(process.pid)):
+            jobs.append((process, path))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for answers in pool.map(lambda job: list(_ask(*job)), jobs):
             yield from answers
 
 
-def speaks_of_server(environ: Mapping[str, str], *commands: str) -> bool:
-    """Whether a variable that is on, or an argument, has "debug server" in its name."""
-    variables = (name for name, value in environ.items() if value.strip().lower() not in _OFF)
-    words = (word for command in commands for word in command.split() if word.rpartition("=")[2].lower() not in _OFF)
-    return any(_HINT.search(word) for word in (*variables, *words))
-
-
-def _ask(process: JobProcess, environ: Mapping[str, str]) -> Iterator[Found | Gap]:
+def _ask(process: JobProcess, path: str | None) -> Iterator[Found | Gap]:
     start_ns, deadline = time.time_ns(), time.monotonic() + _RANK_S
     try:
-        place, connect, known = _find(process, environ, deadline)
+        place, connect, known = _find(process.pid, path, deadline)
         dumps = {name: handlers.call(connect(), name, deadline) for name in RECORDERS if name in known}
         if not dumps:
             raise OSError("it has no handler for the flight recorder, as before torch 2.6")
@@ -84,16 +74,15 @@ def _ask(process: JobProcess, environ: Mapping[str, str]) -> Iterator[Found | Ga
         )
 
 
-def _find(process: JobProcess, environ: Mapping[str, str], deadline: float) -> tuple[str, _Connect, set[str]]:
+def _find(pid: int, path: str | None, deadline: float) -> tuple[str, _Connect, set[str]]:
     """Where it listens, how to get there, and its handlers; OSError when it does not."""
-    path = environ.get(SOCKET_VARIABLE)
     if path:
-        connect = partial(_connect_to_socket, process.pid, path)
+        connect = partial(_connect_to_socket, pid, path)
         return path, connect, handlers.names(connect(), deadline)
-    ports = [port for port in open_ports(process.pid) if str(port) != environ.get("MASTER_PORT")]
-    problem = OSError("the job speaks of a debug server, and this rank listens nowhere")
-    for port in ports[:_MAX_PORTS]:
-        connect = partial(_connect_to_port, process.pid, port)
+    store = (proc.environ(pid) or {}).get("MASTER_PORT")
+    problem = OSError("it listens on no port of all addresses")
+    for port in [port for port in open_ports(pid) if str(port) != store][:_MAX_PORTS]:
+        connect = partial(_connect_to_port, pid, port)
         try:
             limit = min(deadline, time.monotonic() + _CONNECT_S)
             return f"port {port}", connect, handlers.names(connect(), limit)

@@ -106,6 +106,7 @@ def test_a_process_that_is_gone_has_nothing() -> None:
     assert proc.start_ns(pid) is None
     assert proc.status(pid) == {}
     assert proc.link(pid, "exe") is None
+    assert proc.thread_names(pid) == set()
 
 
 def test_when_a_process_was_started() -> None:

@@ -14,26 +14,42 @@ from ncclprobe.parse import flight_recorder
 from ncclprobe.probe import handlers
 from ncclprobe.probe.source import Collected
 from ncclprobe.probe.sources import worker_server
-from ncclprobe.probe.sources.worker_server import SOURCE, speaks_of_server
+from ncclprobe.probe.sources.worker_server import SOURCE
 from tests.unit.probe.processes import running
 from tests.unit.probe.sources.context import collect, context, process
 
-HINT = {"TRAIN_DEBUG_SERVER": "1"}
-# What torch.distributed.debug.start_debug_server does in each rank, without its web pages; or as worker_main does.
+# A rank as worker_main starts it, or with torch's debug server and its web pages.
 TORCH = """
-import datetime, os, sys, time, torch
+import os, socket, time, torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _WorkerServer
-dist.init_process_group("gloo", init_method="file://" + os.environ["STORE"], rank=0, world_size=1)
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+os.environ["MASTER_PORT"] = str(free_port())
+dist.init_process_group("gloo")
 dist.all_reduce(torch.ones(3))
-path = os.environ.get("TORCH_WORKER_SERVER_SOCKET")
-server = _WorkerServer(path) if path else _WorkerServer("::", 0)
+if "TORCH_WORKER_SERVER_SOCKET" in os.environ:
+    from torch._C._distributed_c10d import _WorkerServer
+    server = _WorkerServer(os.environ["TORCH_WORKER_SERVER_SOCKET"])
+else:
+    from torch.distributed.debug import start_debug_server
+    start_debug_server(port=free_port())
 print("ready", flush=True)
 time.sleep(600)
 """
+RANK = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+# What tells a worker server, in a process that has none of torch.
+THREAD = """
+import ctypes, threading
+def serve():
+    ctypes.CDLL(None).prctl(15, b"pt_workerserver", 0, 0, 0)  # PR_SET_NAME
+    threading.Event().wait()
+threading.Thread(target=serve, daemon=True).start()
+"""
 # Handlers of a CUDA build, from a process of its own: it must be the rank's.
 STAND_IN = """
-import http.server, json, os, socket, sys
+import http.server, json
 DUMPS = {"dump_nccl_trace_json": {"version": "2.10", "entries": [{"profiling_name": "nccl:all_reduce"}]},
          "fr_trace_json": {"version": "2.10"}}
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -68,10 +84,10 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-@pytest.mark.parametrize("way", ["tcp", "socket"])
+@pytest.mark.parametrize("way", ["debug server", "socket"])
 def test_the_real_server_gives_the_recorder_of_gloo(stack: ExitStack, tmp_path: Path, way: str) -> None:
-    path = {"TORCH_WORKER_SERVER_SOCKET": str(tmp_path / "socket")} if way == "socket" else HINT
-    pid = stack.enter_context(running(TORCH, environ={"STORE": str(tmp_path / "store"), **path}))
+    socket_of_it = {"TORCH_WORKER_SERVER_SOCKET": str(tmp_path / "socket")} if way == "socket" else {}
+    pid = stack.enter_context(running(TORCH, environ=RANK | socket_of_it))
     (item,), gaps = collect(SOURCE, context(process(pid, 0)))
     assert not gaps
     assert (item.file, item.rank, item.pid) == ("rank0.fr_trace_json.json", 0, pid)
@@ -81,13 +97,13 @@ def test_the_real_server_gives_the_recorder_of_gloo(stack: ExitStack, tmp_path: 
 
 
 def test_of_two_recorders_the_one_with_entries(stack: ExitStack) -> None:
-    pid = stack.enter_context(running(STAND_IN, environ=HINT))
+    pid = stack.enter_context(running(THREAD + STAND_IN))
     (item,), gaps = collect(SOURCE, context(process(pid, 0)))
     assert not gaps
     assert item.file == "rank0.dump_nccl_trace_json.json"
 
 
-def test_a_job_that_does_not_speak_of_one_is_never_connected_to(
+def test_a_rank_without_a_thread_of_a_worker_server_is_never_connected_to(
     stack: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -99,14 +115,14 @@ def test_a_job_that_does_not_speak_of_one_is_never_connected_to(
 
 
 def test_a_rank_that_has_answered_through_its_pipe_is_not_asked_again(stack: ExitStack) -> None:
-    pid = stack.enter_context(running(STAND_IN, environ=HINT))
+    pid = stack.enter_context(running(THREAD + STAND_IN))
     artifact = Artifact(path="dump_pipe/x", kind=Kind.FLIGHT_RECORDER, host="node1", origin="/d0", rank=0, pid=pid)
     earlier = (Collected(artifact=artifact, spool=Path("/none")),)
     assert collect(SOURCE, context(process(pid, 0), earlier=earlier)) == ([], [])
 
 
 def test_one_that_does_not_answer_is_a_gap_in_time(stack: ExitStack) -> None:
-    pids = [stack.enter_context(running(SILENT, environ=HINT)) for _ in range(3)]
+    pids = [stack.enter_context(running(THREAD + SILENT)) for _ in range(3)]
     begin = time.monotonic()
     found, gaps = collect(SOURCE, context(*(process(pid, rank) for rank, pid in enumerate(pids))))
     assert not found
@@ -123,22 +139,6 @@ def test_a_socket_of_another_process_is_not_taken_for_the_ranks(stack: ExitStack
     found, (gap,) = collect(SOURCE, context(process(pid, 0)))
     assert not found
     assert "is that of process" in gap.why
-
-
-@pytest.mark.parametrize(
-    ("environ", "command", "expected"),
-    [
-        ({"TRAIN_DEBUG_SERVER": "1"}, "", True),
-        ({"TRAIN_DEBUG_SERVER": "0"}, "", False),
-        ({"DEBUG_SERVER_PORT": "25999"}, "", True),
-        ({}, "python train.py --debug-server --lr 1", True),
-        ({}, "python train.py comm.debug_server=true", True),
-        ({}, "python train.py comm.debug_server=false", False),
-        ({"DEBUG": "1", "SERVER": "x"}, "python server.py --debug", False),
-    ],
-)
-def test_which_words_speak_of_a_server(environ: dict[str, str], command: str, expected: bool) -> None:
-    assert speaks_of_server(environ, command) is expected
 
 
 # What a sick server sends
