@@ -16,6 +16,7 @@ from typing import TypeVar
 from ncclprobe.analyze.attempts import last_attempt
 from ncclprobe.analyze.clocks import clock_offsets, corrected
 from ncclprobe.analyze.communicators import ranks_by_process
+from ncclprobe.analyze.group_members import Members, find_members
 from ncclprobe.analyze.other_jobs import of_one_job
 from ncclprobe.analyze.writers import name_writers
 from ncclprobe.model.evidence import Citation
@@ -67,7 +68,7 @@ _PREFIX = re.compile(r"^(?:\[rank\d+\]:)?\[[EWI]\d* ?[^\]]*\] (?:\[(?:PG|Rank) [
 class Logs:
     """`by_fact`: events by the class of their fact, in order of time. `heard`: ranks with a line of their own.
 
-    `foreign`: files of another job, left out.
+    `members`: of process groups. `foreign`: files of another job, left out.
     """
 
     by_fact: dict[type, tuple[Said, ...]] = field(default_factory=dict)
@@ -77,6 +78,7 @@ class Logs:
     rank_of: dict[Process, int] = field(default_factory=dict)
     host_of: dict[int, str] = field(default_factory=dict)
     world_size: int | None = None
+    members: Members = field(default_factory=Members)
     foreign: tuple[str, ...] = ()
 
     def of(self, *facts: type) -> Iterator[Said]:
@@ -132,7 +134,9 @@ def join_logs(evidence: Evidence) -> Logs:
     events = name_writers(last_attempt(given, evidence.gaps), evidence.speakers)
     rank_of = _processes(events, evidence)
     alive = _alive(evidence)
-    said = [event for event in (_with_rank(event, rank_of) for event in events) if not _is_past(event, alive)]
+    ranked = [_with_rank(event, rank_of) for event in events]
+    members = find_members(ranked, evidence.recordings)
+    said = [event for event in (_as_member(event, members) for event in ranked) if not _is_past(event, alive)]
     by_fact: dict[type, list[Said]] = defaultdict(list)
     by_rank: dict[tuple[type, int], list[Said]] = defaultdict(list)
     for event in sorted(_with_years(said), key=moment):
@@ -149,6 +153,7 @@ def join_logs(evidence: Evidence) -> Logs:
         rank_of=rank_of,
         host_of=_hosts(said, rank_of),
         world_size=_world_size(said),
+        members=members,
         foreign=foreign,
     )
 
@@ -241,6 +246,11 @@ def _with_rank(said: Said, rank_of: dict[Process, int]) -> Said:
             fitting = {rank for (host, pid), rank in rank_of.items() if pid == event.pid and not (host and event.host)}
             rank = fitting.pop() if len(fitting) == 1 else None
     return said if rank is None else replace(said, record=replace(event, rank=rank))
+
+
+def _as_member(said: Said, members: Members) -> Said:
+    rank = members.rank(said.record.group) if said.record.rank is None else None
+    return said if rank is None else replace(said, record=replace(said.record, rank=rank))
 
 
 def _with_years(events: list[Said]) -> list[Said]:

@@ -42,6 +42,12 @@ class Standing:
         return what if isinstance(what, GroupProgress) else None
 
     @property
+    def group(self) -> LogGroup | None:
+        """The group, with the rank's number inside, as its lines name it."""
+        groups = (said.record.group for said in (self.waits, self.counters) if said)
+        return next((group for group in groups if group), None)
+
+    @property
     def enqueued(self) -> int | None:
         """The last call it issued; None when its log does not say, -1 when it says that there was none."""
         known = [self.work.seq] if self.work else []
@@ -70,7 +76,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLog:
-    """A group as logs show it. `members` are all ranks of the job for the default group, else those that spoke."""
+    """A group as logs show it.
+
+    `members` are all ranks of the job for the default group; else all of the group where something tells them, or
+    those that spoke.
+    """
 
     label: str
     is_world: bool
@@ -153,7 +163,11 @@ def find_standings(logs: Logs, expected: Iterable[int]) -> tuple[GroupLog, ...]:
     for said in sorted(logs.of(WorkTimeout), key=moment):
         _add_wait(by_group, said, logs)
     everyone = tuple(sorted(expected))
-    groups = [_group(name, standings, everyone) for name, standings in _merged(by_group).items()]
+    groups = [
+        _group(name, standings, everyone, logs)
+        for name, together in _merged(by_group).items()
+        for standings in _apart(together)
+    ]
     return tuple(sorted(groups, key=lambda group: (-len(group.waiting), group.label)))
 
 
@@ -166,7 +180,7 @@ def _add_counters(by_group: dict[GroupName, dict[int, Standing]], said: Said) ->
     event, what = said.record, said.record.what
     if event.rank is None or not isinstance(what, GroupProgress):
         return
-    of_rank = by_group[_name(what.group)]
+    of_rank = by_group[_name(event.group)]
     known = of_rank.get(event.rank, Standing(rank=event.rank))
     further = known.progress is None or (known.progress.last_enqueued or -1) < (what.last_enqueued or -1)
     of_rank[event.rank] = replace(known, counters=said) if further else known
@@ -177,7 +191,7 @@ def _add_wait(by_group: dict[GroupName, dict[int, Standing]], said: Said, logs: 
     event, what = said.record, said.record.what
     if event.rank is None or not isinstance(what, WorkTimeout):
         return
-    group = what.group or _group_of(said, what, logs)
+    group = event.group or _group_of(said, what, logs)
     of_rank = by_group[_name(group)]
     known = of_rank.get(event.rank, Standing(rank=event.rank))
     if known.waits is None:
@@ -192,7 +206,7 @@ def _group_of(said: Said, work: WorkTimeout, logs: Logs) -> LogGroup | None:
         what = other.record.what
         if isinstance(what, GroupProgress) and _is_about(what, work.seq):
             fitting.append((is_before(other, said) is True, other))
-    return _group_in(min(fitting, key=lambda pair: (pair[0], moment(pair[1])))[1]) if fitting else None
+    return min(fitting, key=lambda pair: (pair[0], moment(pair[1])))[1].record.group if fitting else None
 
 
 def _is_about(progress: GroupProgress, seq: int) -> bool:
@@ -200,11 +214,6 @@ def _is_about(progress: GroupProgress, seq: int) -> bool:
         return progress.failed == seq
     completed = progress.last_completed if progress.last_completed is not None else -1
     return progress.last_enqueued is not None and completed < seq <= progress.last_enqueued
-
-
-def _group_in(said: Said) -> LogGroup | None:
-    what = said.record.what
-    return what.group if isinstance(what, GroupProgress) else None
 
 
 def _merged(by_group: dict[GroupName, dict[int, Standing]]) -> dict[GroupName, dict[int, Standing]]:
@@ -223,11 +232,20 @@ def _merged(by_group: dict[GroupName, dict[int, Standing]]) -> dict[GroupName, d
     return by_group
 
 
-def _group(name: GroupName, standings: dict[int, Standing], everyone: tuple[int, ...]) -> GroupLog:
+def _apart(standings: dict[int, Standing]) -> list[dict[int, Standing]]:
+    """Where two ranks have one number, the name is that of several groups, and nobody knows who is with whom."""
+    numbers = [standing.group.group_rank for standing in standings.values() if standing.group]
+    if len(set(numbers)) == len(numbers):
+        return [standings]
+    return [{rank: standing} for rank, standing in standings.items()]
+
+
+def _group(name: GroupName, standings: dict[int, Standing], everyone: tuple[int, ...], logs: Logs) -> GroupLog:
     is_world = _is_world(name, standings, everyone)
     ordered = dict(sorted(standings.items()))
     label = name[1] if name[1] not in ("", "undefined") else name[0] or _WORLD
-    members = everyone if is_world else tuple(ordered)
+    told = {rank for standing in standings.values() for rank in logs.members.whole(standing.group)}
+    members = everyone if is_world else tuple(sorted(told | standings.keys()))
     return GroupLog(label=_WORLD if is_world else label, is_world=is_world, standings=ordered, members=members)
 
 
@@ -237,6 +255,5 @@ def _is_world(name: GroupName, standings: dict[int, Standing], everyone: tuple[i
         return True
     if name[1] not in ("", "undefined"):
         return False
-    groups = ((s.rank, s.progress.group) for s in standings.values() if s.progress)
-    numbers = [(rank, group.group_rank) for rank, group in groups if group]
+    numbers = [(rank, standing.group.group_rank) for rank, standing in standings.items() if standing.group]
     return bool(numbers) and all(rank == number for rank, number in numbers) and 2 * len(standings) > len(everyone)

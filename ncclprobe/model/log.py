@@ -15,13 +15,14 @@ from ncclprobe.model.frames import Stack
 class LogGroup:
     """A process group as a prefix names it: `[PG ID 2 PG GUID 9(mesh_tp) Rank 1]`, `[PG 0 (default_pg) Rank 3]`.
 
-    `name` is the GUID, or the number of older torch; it may differ between ranks for one group. `group_rank` is the
-    speaker's rank inside the group.
+    `name` is the GUID, the same in all members (torch 2.5 and later); before, a number that each process counts by
+    itself: `is_own_count`. `group_rank` is the speaker's rank inside the group.
     """
 
     name: str
     description: str = ""
-    group_rank: int | None = None
+    group_rank: int
+    is_own_count: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +35,23 @@ class WorkTimeout:
     numel_out: int | None
     timeout_ms: int | None
     ran_ms: int | None
-    group: LogGroup | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupProgress:
     """A group's counters as a rank printed them; None is "none yet" (-1) or not printed. `failed`: the work meant."""
 
-    group: LogGroup | None
     last_enqueued: int | None
     last_completed: int | None
     last_started: int | None = None
     failed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupJoined:
+    """The speaker became a member of a process group of `size` ranks."""
+
+    size: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +83,17 @@ class GilStuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesyncReport:
-    """torch's report (`TORCH_NCCL_DESYNC_DEBUG`). Ranks are ranks of the group; `absent` did not join call `seq`."""
+    """torch's report (`TORCH_NCCL_DESYNC_DEBUG`). Ranks are ranks of the group; `absent` did not join call `seq`.
+
+    `reporter` is the speaker, `members` are all ranks that the report lists: in full it lists the whole group.
+    """
 
     op: str
     seq: int
+    reporter: int
     absent: tuple[int, ...]
     unfinished: tuple[int, ...] = ()
+    members: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -316,10 +327,10 @@ class NcclWarning:
 
 
 LogFact = (
-    WorkTimeout | GroupProgress | DumpSignal | DumpWritten | WatchdogStuck | GilStuck | DesyncReport | Fingerprint
-    | BarrierMissing | StoreWait | StoreUnreachable | StoreTimeout | PeerLost | RemoteError | Aborted | Raised | Died
-    | StoppedByLauncher | Restarted | Left | Activity | HostDown | Setting | WorldSize | CommEvent | NetworkError
-    | PortError | SetupError | NcclWarning
+    WorkTimeout | GroupProgress | GroupJoined | DumpSignal | DumpWritten | WatchdogStuck | GilStuck | DesyncReport
+    | Fingerprint | BarrierMissing | StoreWait | StoreUnreachable | StoreTimeout | PeerLost | RemoteError | Aborted
+    | Raised | Died | StoppedByLauncher | Restarted | Left | Activity | HostDown | Setting | WorldSize | CommEvent
+    | NetworkError | PortError | SetupError | NcclWarning
 )  # fmt: skip
 
 
@@ -327,8 +338,9 @@ LogFact = (
 class LogEvent:
     """One line and what it tells. `line` counts from 1. Who wrote it, as far as the line says, not the file's name.
 
-    `rank` is global. `when_ns`: the writer's own wall clock in ns since 1970 read as if it were UTC, for no log says
-    its zone; where the line has no year, it is that of the nearest dated line of the file, else 1970.
+    `rank` is global; `group`: the process group whose thread of torch wrote the line. `when_ns`: the writer's own wall
+    clock in ns since 1970 read as if it were UTC, for no log says its zone; where the line has no year, it is that of
+    the nearest dated line of the file, else 1970.
     """
 
     line: int
@@ -339,6 +351,7 @@ class LogEvent:
     host: str | None = None
     pid: int | None = None
     when_ns: int | None = None
+    group: LogGroup | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ _FIX = "Free those ranks (their stacks say from what), or let the others do the 
 
 
 def detect(case: Case) -> Iterator[Finding]:
-    """At most one. Ranks in these reports are of the group; only where that must be the default one are they global."""
+    """At most one. Reports number the ranks of a group: whom they mean is told where only one answer is left."""
     if case.mismatches or case.waits.roots or case.fates:
         return
     named = list(_named(case))
@@ -52,9 +52,22 @@ def _named(case: Case) -> Iterator[tuple[tuple[int, ...], Said]]:
         if said.record.rank in (None, 0):  # who reports is rank 0 of its group: another one's group is a smaller one
             yield tuple(sorted(missing.ranks)), said
     for said, report in case.logs.facts(DesyncReport):
-        absent = tuple(sorted({*report.absent, *report.unfinished}))
+        numbers = {*report.absent, *report.unfinished}
+        absent = case.logs.members.meant(numbers, _known_members(case, report))
         if absent and len(absent) < len(case.expected):
             yield absent, said
+
+
+def _known_members(case: Case, report: DesyncReport) -> dict[int, int]:
+    """Number in the group -> rank: the reporters of one call, and all ranks where the group has as many as the job."""
+    size, members = case.world_size or len(case.expected), report.members
+    if members == tuple(range(size)):
+        return {number: number for number in members}
+    return {
+        other.reporter: said.record.rank
+        for said, other in case.logs.facts(DesyncReport)
+        if said.record.rank is not None and (other.op, other.seq, other.members) == (report.op, report.seq, members)
+    }
 
 
 def _finding(case: Case, ranks: tuple[int, ...], said: Said, *, is_named: bool) -> Finding:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ncclprobe.model.log import LogEvent, LogFact, OpTrace
+from ncclprobe.parse.log.torch_terms import group_in
 from ncclprobe.parse.text import clean
 
 MAX_QUOTE = 300
@@ -40,6 +41,7 @@ class LogLine:
             "host": self.host,
             "pid": self.pid,
             "when_ns": self.when_ns,
+            "group": group_in(self.text) if "[PG " in self.text else None,
         }
         fields.update(who)
         return LogEvent(line=self.number, quote=clean(self.text.strip(), MAX_QUOTE), what=what, **fields)

@@ -16,5 +16,5 @@ class Needles:
         self._words = BytesAhoCorasick(sorted({word for word in words if word}), implementation=Implementation.DFA)
 
     def places(self, data: bytes) -> list[int]:
-        """Offsets of words in order, at least one in each line that holds a word; of overlapping ones only the first."""
+        """Offsets of words in order, of overlapping ones the first: at least one in each line that holds a word."""
         return [start for _, start, _ in self._words.find_matches_as_indexes(data)]

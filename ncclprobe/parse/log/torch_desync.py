@@ -22,7 +22,7 @@ _NEVER = re.compile(r"ranks \[(?P<ranks>[\d, ]*)\] are the lagging ranks")
 _UNFINISHED = re.compile(r"\[(?P<ranks>[\d, ]+)\] joined but didn't finish collective #(?P<seq>\d{1,19})")
 _ABSENT = re.compile(r"\[(?P<ranks>[\d, ]+)\] finished collective #\d+, but didn't join collective #(?P<seq>\d{1,19})")
 _PART = re.compile(
-    r"To our best knowledge|Snapshot of ranks|(?:started|finished) ranks:|\[[\d, ]+\] (?:started|finished)"
+    r"To our best knowledge|Snapshot of ranks|(?:started|finished) ranks:|\[(?P<ranks>[\d, ]+)\] (?:started|finished)"
 )
 _RANK_HEAD = re.compile(r"\bRank (\d{1,9})\]?\s*$")
 
@@ -46,14 +46,15 @@ BLOCK_NEEDLES = ("Timeout at collective: ", "Stack trace of the failed collectiv
 
 
 class _Desync:
-    """A report while its lines come in. One of a smaller group is not told: nobody knows whom its numbers mean."""
+    """A report while its lines come in."""
 
     def __init__(self, line: LogLine, found: "re.Match[str]", rank: int | None) -> None:
         self.line, self.rank = line, rank
-        self.is_of_all = rank is None or rank == int(found["rank"])
         self.op, self.seq = op_named(found["op"]), int(found["seq"])
+        self.reporter = int(found["rank"])
         self.absent: set[int] = set()
         self.unfinished: set[int] = set()
+        self.others: set[int] = set()
         self.count = 0
 
     def takes(self, text: str) -> bool:
@@ -67,12 +68,21 @@ class _Desync:
                 self.absent.update(_ranks(found["ranks"]))
         if unfinished:
             self.unfinished.update(_ranks(unfinished["ranks"]))
-        return bool(never or unfinished or absent or _PART.search(text))
+        part = _PART.search(text)
+        if part and part["ranks"]:
+            self.others.update(_ranks(part["ranks"]))
+        return bool(never or unfinished or absent or part)
 
     def event(self) -> LogEvent:
         """The report as one event of its first line."""
-        absent, unfinished = tuple(sorted(self.absent)), tuple(sorted(self.unfinished))
-        fact = DesyncReport(op=self.op, seq=self.seq, absent=absent, unfinished=unfinished)
+        fact = DesyncReport(
+            op=self.op,
+            seq=self.seq,
+            reporter=self.reporter,
+            absent=tuple(sorted(self.absent)),
+            unfinished=tuple(sorted(self.unfinished)),
+            members=tuple(sorted({self.reporter, *self.absent, *self.unfinished, *self.others})),
+        )
         return self.line.event(fact, rank=self.rank)
 
 
@@ -105,13 +115,12 @@ class TorchReports:
         if self._desync and (at or not self._desync.takes(line.text)):
             yield from self._end_desync()
         if at:
-            rank = line.rank if line.rank is not None else self._head_rank
-            self._desync = _Desync(line, at, rank if rank is not None else int(at["rank"]))
+            self._desync = _Desync(line, at, line.rank if line.rank is not None else self._head_rank)
         head = _RANK_HEAD.search(line.text) if "Rank " in line.text else None
         self._head_rank = (line.rank if line.rank is not None else int(head[1])) if head else None
 
     def _end_desync(self) -> Iterator[LogEvent]:
-        if self._desync and self._desync.is_of_all:
+        if self._desync:
             yield self._desync.event()
         self._desync = None
 

@@ -11,6 +11,7 @@ from ncclprobe.model.log import (
     DumpSignal,
     DumpWritten,
     GilStuck,
+    GroupJoined,
     GroupProgress,
     LogEvent,
     OpTrace,
@@ -18,10 +19,11 @@ from ncclprobe.model.log import (
     RemoteError,
     WatchdogStuck,
     WorkTimeout,
+    WorldSize,
 )
 from ncclprobe.parse.log.failures import classify
 from ncclprobe.parse.log.line import LogLine
-from ncclprobe.parse.log.torch_terms import group_in, op_named, whole
+from ncclprobe.parse.log.torch_terms import op_named, whole
 from ncclprobe.parse.text import clean
 
 _MAX_MESSAGE = 300
@@ -38,6 +40,8 @@ _ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+)")
 _STARTED = re.compile(r"[Ll]ast started (?:NCCL )?work: (-?\d+)")
 _COMPLETED = re.compile(r"[Ll]ast completed (?:NCCL )?work: (-?\d+)")
 _FAILED = re.compile(r"(?:detected by watchdog at work(?: sequence id)?|Timeout at NCCL work): (\d+)")
+_JOINED = re.compile(r"initialization options: .{0,60}?\bsize: (?P<size>\d{1,7}), global rank: (?P<rank>\d{1,7})\b")
+_DEFAULT_NAME = re.compile(r"PG Name: 0$|\[PG ID 0 PG GUID 0\b")
 _SIGNAL = re.compile(
     r"Received a (?:global )?(?:dump|timeout|exception) signal\b.*? from {1,2}"
     r"(?:rank (?P<rank>\d{1,9})|this local rank)"
@@ -70,7 +74,6 @@ def _timeouts(line: LogLine) -> Facts:
                 numel_out=whole(work["numel_out"]),
                 timeout_ms=whole(work["timeout"]),
                 ran_ms=whole(work["ran"]),
-                group=group_in(line.text),
             )
         )
 
@@ -82,13 +85,22 @@ def _progress(line: LogLine) -> Facts:
         started = _STARTED.search(text)
         yield line.event(
             GroupProgress(
-                group=group_in(text),
                 last_enqueued=whole(enqueued[1]) if enqueued else None,
                 last_completed=whole(completed[1]) if completed else None,
                 last_started=whole(started[1]) if started else None,
                 failed=whole(failed[1]) if failed else None,
             )
         )
+
+
+def _joined(line: LogLine) -> Facts:
+    """At level INFO only. Before 2.3 the line names no group, and may be of any."""
+    found = _JOINED.search(line.text)
+    if found:
+        size, rank = int(found["size"]), int(found["rank"])
+        yield line.event(GroupJoined(size=size), rank=rank)
+        if _DEFAULT_NAME.search(line.text.rstrip()):
+            yield line.event(WorldSize(size=size), rank=rank)
 
 
 def _signals(line: LogLine) -> Facts:
@@ -147,6 +159,7 @@ _FACTS: tuple[tuple[str, Callable[[LogLine], Facts]], ...] = (
     ("SeqNum=", _timeouts),
     ("last enqueued", _progress),
     ("Last enqueued", _progress),
+    ("ProcessGroupNCCL initialization options", _joined),
     ("Received a ", _signals),
     ("to signal dumping", _own_signal),
     ("Broadcasting flight recorder dump signal", _own_signal),

@@ -51,6 +51,7 @@ def group_in(text: str) -> LogGroup | None:
         name=clean(found["guid"] or found["number"]),
         description="" if description == "undefined" else clean(description),
         group_rank=int(found["rank"]),
+        is_own_count=found["guid"] is None,
     )
 
 

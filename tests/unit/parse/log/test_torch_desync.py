@@ -36,7 +36,7 @@ def test_ranks_that_never_joined() -> None:
         "\t - To our best knowledge, ranks [1, 2] are the lagging ranks that caused this timeout. They never joined any"
         " collectives"
     )
-    assert event.what == DesyncReport(op="all_reduce", seq=7, absent=(1, 2))
+    assert event.what == DesyncReport(op="all_reduce", seq=7, reporter=0, absent=(1, 2), members=(0, 1, 2))
     assert (event.rank, event.line) == (0, 2)
 
 
@@ -51,13 +51,15 @@ def test_absent_and_unfinished_ranks() -> None:
         "\t   #6 finished ranks:",
         "\t     [2] finished ALLREDUCE",
     )
-    assert event.what == DesyncReport(op="all_reduce", seq=7, absent=(2, 5), unfinished=(1,))
+    assert event.what == DesyncReport(
+        op="all_reduce", seq=7, reporter=0, absent=(2, 5), unfinished=(1,), members=(0, 1, 2, 3, 5)
+    )
 
 
 def test_a_report_that_the_log_ends_in() -> None:
     (event,) = told("\t - [4] Timeout at collective: BROADCAST, #0")
-    assert event.what == DesyncReport(op="broadcast", seq=0, absent=())
-    assert event.rank == 4
+    assert event.what == DesyncReport(op="broadcast", seq=0, reporter=4, absent=(), members=(4,))
+    assert event.rank is None
 
 
 def test_two_reports_in_a_row() -> None:
@@ -136,13 +138,14 @@ def test_a_stack_that_is_not_there() -> None:
     )
 
 
-def test_a_report_of_a_smaller_group_tells_nothing() -> None:
-    """Its numbers are those inside the group, and the speaker's shows that it is another one."""
-    lines = (
+def test_a_report_of_a_smaller_group_keeps_its_numbers() -> None:
+    """Only the speaker's is known in both: rank 4 of the job, 0 of the group."""
+    (event,) = told(
         "\t - [0] Timeout at collective: ALLREDUCE, #31",
         "\t   - [2] finished collective #30, but didn't join collective #31 (count from 1)",
+        "\t     [0, 1, 3] started ALLREDUCE",
         "an end",
+        rank=4,
     )
-    assert not [event for event in told(*lines, rank=4) if isinstance(event.what, DesyncReport)]
-    (whole,) = (event.what for event in told(*lines, rank=0) if isinstance(event.what, DesyncReport))
-    assert whole.absent == (2,)
+    assert event.rank == 4
+    assert event.what == DesyncReport(op="all_reduce", seq=31, reporter=0, absent=(2,), members=(0, 1, 2, 3))

@@ -12,6 +12,7 @@ from ncclprobe.model.log import (
     DumpWritten,
     Failure,
     GilStuck,
+    GroupJoined,
     GroupProgress,
     LogEvent,
     LogGroup,
@@ -19,6 +20,7 @@ from ncclprobe.model.log import (
     RemoteError,
     WatchdogStuck,
     WorkTimeout,
+    WorldSize,
 )
 from ncclprobe.parse.log.line import LogLine
 from ncclprobe.parse.log.torch_lines import TorchLines
@@ -135,12 +137,12 @@ def test_operations_have_the_recorders_names(op_type: str, op: str) -> None:
                 "[PG 1 Rank 3] Exception (either an error or timeout) detected by watchdog at work: 8, last enqueued NCCL"
                 " work: 9, last completed NCCL work: 7."
             ),
-            GroupProgress(group=LogGroup(name="1", group_rank=3), last_enqueued=9, last_completed=7, failed=8),
+            GroupProgress(last_enqueued=9, last_completed=7, failed=8),
         ),
         (
             "2.5",
             f"{OF_WORLD}Timeout at NCCL work: 8, last enqueued NCCL work: 9, last completed NCCL work: -1.",
-            GroupProgress(group=WORLD, last_enqueued=9, last_completed=None, failed=8),
+            GroupProgress(last_enqueued=9, last_completed=None, failed=8),
         ),
         (
             "2.6-2.13",
@@ -148,7 +150,7 @@ def test_operations_have_the_recorders_names(op_type: str, op: str) -> None:
                 f"{OF_WORLD} failure detected by watchdog at work sequence id: 8 PG status: last enqueued work: 0, last"
                 " completed work: 0"
             ),
-            GroupProgress(group=WORLD, last_enqueued=0, last_completed=0, failed=8),
+            GroupProgress(last_enqueued=0, last_completed=0, failed=8),
         ),
         (
             "periodically",
@@ -156,7 +158,7 @@ def test_operations_have_the_recorders_names(op_type: str, op: str) -> None:
                 f"{OF_WORLD}NCCL Work update periodically: last enqueued NCCL work: 5, last started NCCL work: 4, last"
                 " completed NCCL work: 3."
             ),
-            GroupProgress(group=WORLD, last_enqueued=5, last_started=4, last_completed=3),
+            GroupProgress(last_enqueued=5, last_started=4, last_completed=3),
         ),
     ],
 )
@@ -184,7 +186,7 @@ def test_a_dump_signal_has_counters_too() -> None:
         f"{OF_WORLD}Received a dump signal due to a collective timeout from  rank 9 and we will try our best to dump the"
         " debug info. Last enqueued NCCL work: 4, last completed NCCL work: 4.This is most likely caused by"
     )
-    progress = GroupProgress(group=WORLD, last_enqueued=4, last_completed=4)
+    progress = GroupProgress(last_enqueued=4, last_completed=4)
     assert facts(text) == [progress, DumpSignal(from_rank=9)]
 
 
@@ -243,7 +245,7 @@ def test_a_timeout_that_ends_the_thread_names_the_group() -> None:
         " milliseconds before timing out."
     )
     work, raised = facts(text)
-    assert work == timeout(seq=4, op="reduce", numel_in=1, numel_out=1, group=WORLD)
+    assert work == timeout(seq=4, op="reduce", numel_in=1, numel_out=1)
     assert (raised.exception, raised.failure) == ("c10::DistBackendError", Failure.COLLECTIVE_ECHO)
 
 
@@ -257,14 +259,38 @@ def test_an_aborted_communicator_names_its_rank_where_nothing_else_does() -> Non
 @pytest.mark.parametrize(
     ("prefix", "group"),
     [
-        ("[PG 0 Rank 0]", LogGroup(name="0", group_rank=0)),
-        ("[PG 0 (default_pg) Rank 3]", WORLD),
+        ("[PG 0 Rank 0]", LogGroup(name="0", group_rank=0, is_own_count=True)),
+        ("[PG 0 (default_pg) Rank 3]", LogGroup(name="0", description="default_pg", group_rank=3, is_own_count=True)),
+        ("[PG ID 0 PG GUID 0(default_pg) Rank 3]", LogGroup(name="0", description="default_pg", group_rank=3)),
         ("[PG ID 2 PG GUID 9 Rank 4]", LogGroup(name="9", group_rank=4)),
         ("[PG ID 2 PG GUID 9(mesh_tp) Rank 1]", LogGroup(name="9", description="mesh_tp", group_rank=1)),
         ("[PG ID 2 PG GUID 9(undefined) Rank 1]", LogGroup(name="9", group_rank=1)),
         ("[Rank 3]", None),
     ],
 )
-def test_groups(prefix: str, group: "LogGroup | None") -> None:
-    (fact,) = facts(f"{prefix} Timeout at NCCL work: 1, last enqueued NCCL work: 1, last completed NCCL work: 0.")
-    assert fact.group == group
+def test_every_line_tells_the_group_that_its_prefix_names(prefix: str, group: "LogGroup | None") -> None:
+    counters = "Timeout at NCCL work: 1, last enqueued NCCL work: 1, last completed NCCL work: 0."
+    for words in (counters, "Process group watchdog thread terminated with exception: x"):
+        (event,) = told(f"{prefix} {words}")
+        assert event.group == group
+
+
+OPTIONS = "ProcessGroupNCCL initialization options: "
+
+
+@pytest.mark.parametrize(
+    ("release", "text", "joined"),
+    [
+        ("2.2", f"[Rank 5] {OPTIONS}NCCL version: 2.19.3, size: 2, global rank: 5, TIMEOUT(ms): 600000", [2]),
+        ("2.3", f"[PG 0 Rank 5] {OPTIONS}size: 8, global rank: 5, TIMEOUT(ms): 600000, PG Name: 0", [8, 8]),
+        ("2.4", f"[PG 1 Rank 1] {OPTIONS}size: 2, global rank: 5, SPLIT_COLOR: 0, PG Name: 10", [2]),
+        ("2.6", f"[PG ID 0 PG GUID 0(default_pg) Rank 5] {OPTIONS}size: 8, global rank: 5, PG Name: 0", [8, 8]),
+        ("2.6", f"[PG ID 1 PG GUID 3(tp) Rank 1] {OPTIONS}size: 2, global rank: 5, PG Name: 3", [2]),
+    ],
+)
+def test_a_group_is_joined(release: str, text: str, joined: list[int]) -> None:
+    """The default group is the world, too."""
+    events = told(f"I0527 15:16:51.665375 58626 ProcessGroupNCCL.cpp:869] {text}", rank=None)
+    assert [event.what.size for event in events] == joined, release
+    assert [type(event.what) for event in events] == [GroupJoined, WorldSize][: len(joined)]
+    assert {event.rank for event in events} == {5}
