@@ -26,6 +26,7 @@ from ncclprobe.model.stacks import StackDump
 from ncclprobe.parse import flight_recorder, gpu, kernel_log, nic, processes, ras, recognize, stacks, user_code
 from ncclprobe.parse.isolated import parse_isolated
 from ncclprobe.parse.log.file import parse_log
+from ncclprobe.parse.log.parse import find_families
 from ncclprobe.parse.parsed import Parsed
 
 Item = tuple[Artifact, Callable[[], bytes | Path]]
@@ -65,6 +66,8 @@ def load_items(items: Iterable[Item], hosts: Iterable[HostOutcome] = (), gaps: I
     records: dict[str, list[Sourced[Any]]] = defaultdict(list)
     found = list(gaps)
     mute: list[str] = []
+    if any(artifact.kind is Kind.RANK_LOG for artifact, _ in ordered):
+        find_families()  # loaded once, here: workers are copies of this process
     jobs = ((_PARSERS[artifact.kind], read) for artifact, read in ordered)
     with closing(parse_isolated(jobs)) as results:
         for (artifact, _), result in zip(ordered, results, strict=True):
