@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find ncclprobe -name '*.py') pyproject.toml
 
-.PHONY: demo repros test unit lint bench clean
+.PHONY: demo repros accuracy test unit lint bench clean
 
 demo: $(VENV)/.repro
 	$(BIN)/ncclprobe repro mismatched-logging --diagnose
@@ -15,6 +15,10 @@ test: $(VENV)/.dev
 
 repros: $(VENV)/.repro
 	$(BIN)/ncclprobe repro --all --diagnose --ways all
+
+# As repros, and writes what came of it into docs/reference/accuracy.md.
+accuracy: $(VENV)/.repro
+	PYTHONPATH=. $(BIN)/python benchmarks/reproducers.py --write
 
 unit: $(VENV)/.dev
 	$(BIN)/python -m pytest tests --ignore tests/e2e

@@ -1,6 +1,7 @@
 """What `analyze` was given: a bundle, or loose files and directories of evidence, in any mix.
 
 In: paths. Out: `Inputs`: artifacts with their bytes at hand, the hosts a bundle names, and gaps for what is of no use.
+A directory that holds bundles is taken for those bundles: what else is in it was written about them.
 """
 
 import os
@@ -9,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ncclprobe.bundle.packing import is_archive_name
 from ncclprobe.bundle.reader import Bundle, is_bundle, open_bundle
 from ncclprobe.model.errors import NcclprobeError, ParseError, UsageError
 from ncclprobe.model.evidence import Artifact, Gap, Kind
@@ -19,6 +21,7 @@ from ncclprobe.parse.regular_file import open_regular
 MAX_FILES = 200_000
 MAX_FILE_BYTES = 256 << 20
 _NO_HOST = ""
+_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -41,11 +44,41 @@ def open_inputs(paths: Iterable[Path]) -> Iterator[Inputs]:
         for path in paths:
             if not path.exists():
                 raise UsageError(f"{path} does not exist", "name a bundle, a directory, or files of evidence")
-            if is_bundle(path) or _is_archive(path):
-                _add_bundle(inputs, stack.enter_context(open_bundle(path)))
-            else:
+            bundles = _bundles(path)
+            for bundle in bundles:
+                _add_bundle(inputs, stack.enter_context(open_bundle(bundle)))
+            if not bundles:
                 _add_files(inputs, path)
+            elif bundles != [path]:
+                inputs.gaps += _beside(path, bundles)
         yield inputs
+
+
+def _bundles(path: Path) -> list[Path]:
+    """The path itself, if it is one, or those right below it."""
+    if is_bundle(path) or _is_archive(path):
+        return [path]
+    below = (one for one in _visible(path) if not one.is_symlink() and (os.path.isdir(one) or is_archive_name(one)))
+    return [one for one in below if is_bundle(one)]
+
+
+def _visible(path: Path) -> list[Path]:
+    """What a directory holds, in order of name; nothing of a file, or of a directory that may not be read."""
+    try:
+        return sorted(path / name for name in os.listdir(path) if not name.startswith("."))
+    except OSError:
+        return []
+
+
+def _beside(path: Path, bundles: list[Path]) -> Iterator[Gap]:
+    others = [one.name for one in _visible(path) if one not in bundles]
+    if others:
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        what, why = (
+            f"not read: {', '.join(others[:_SHOWN])}{more}",
+            "what lies beside a bundle is taken for notes on it",
+        )
+        yield Gap(who=str(path), what=what, why=why, action="nothing, when it is none; else name it, too")
 
 
 def _is_archive(path: Path) -> bool:

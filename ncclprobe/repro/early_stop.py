@@ -16,4 +16,5 @@ REPRO = Repro(
     program="early_stop.py",
     default_ranks=3,
     min_ranks=3,
+    needs_dumps=True,
 )

@@ -16,4 +16,5 @@ REPRO = Repro(
     program="group_order.py",
     default_ranks=4,
     min_ranks=4,
+    needs_dumps=True,
 )

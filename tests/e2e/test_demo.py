@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ncclprobe.repro import mismatched_logging
-from ncclprobe.repro.job import Job, JobState
+from ncclprobe.repro.job import Job
 from ncclprobe.repro.launch import launch
+from ncclprobe.repro.reproducer import JobState
 from ncclprobe.repro.truth import truth_of
 
 pytestmark = pytest.mark.e2e
