@@ -2,6 +2,7 @@
 # way, a quarter of an hour.  All build what they need in .venv first.
 PYTHON ?= python3
 VENV ?= .venv
+WAYS ?= all
 BIN := $(VENV)/bin
 SOURCES := $(shell find ncclprobe -name '*.py') pyproject.toml
 
@@ -14,7 +15,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest
 
 repros: $(VENV)/.repro
-	$(BIN)/ncclprobe repro --all --diagnose --ways all
+	$(BIN)/ncclprobe repro --all --diagnose --ways $(WAYS)
 
 # As repros, and writes what came of it into docs/reference/accuracy.md.
 accuracy: $(VENV)/.repro

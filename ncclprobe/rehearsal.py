@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from ncclprobe import workflow
@@ -18,11 +19,15 @@ from ncclprobe.model.report import Cause, Report
 from ncclprobe.probe.selection import Selection
 from ncclprobe.probe.source import Options
 from ncclprobe.repro import made_hosts, needs, plain_job
+from ncclprobe.repro.hosts_job import HostsJob
 from ncclprobe.repro.job import Job
-from ncclprobe.repro.job_logs import LAUNCHER_LOG
 from ncclprobe.repro.launch import launch
+from ncclprobe.repro.launch_hosts import launch_on_hosts
+from ncclprobe.repro.places import Place
 from ncclprobe.repro.reproducer import JobState, Repro
+from ncclprobe.repro.spread import default_ranks
 from ncclprobe.repro.truth import is_planted, truth_of
+from ncclprobe.repro.watched_job import WatchedJob
 
 START_TIMEOUT_S = 120.0
 _COLLECTION_TIMEOUT_S = 90.0
@@ -139,7 +144,18 @@ def _judged(repro: Repro, ranks: int, way: Way, report: Report, start_s: float, 
     )
 
 
-def wait_until_ready(job: Job, repro: Repro) -> JobState:
+def start_on_hosts(
+    repro: Repro, target: workflow.Target, asked: Asked, python: str, *, fixed: bool = False
+) -> HostsJob:
+    """The job over the hosts of `target`, run by their `python`; see `launch_on_hosts`."""
+    places = [Place(name=host.name, start=partial(target.transport.start, host)) for host in target.hosts]
+    ranks = asked.ranks if asked.ranks is not None else default_ranks(repro, len(places))
+    return launch_on_hosts(
+        repro, places, ranks=ranks, python=python, at_step=asked.at_step, fixed=fixed, backend=asked.backend
+    )
+
+
+def wait_until_ready(job: WatchedJob, repro: Repro) -> JobState:
     """Until the job does what it is to be diagnosed in. NcclprobeError when it does something else."""
     state = job.wait_for(repro.state, START_TIMEOUT_S)
     # Ranks that lose a peer end under gloo and hang under NCCL: either is a job to diagnose.
@@ -153,26 +169,30 @@ def wait_until_ready(job: Job, repro: Repro) -> JobState:
     )
 
 
-def diagnose(job: Job, repro: Repro, *, live_dump: bool, bundle: Path) -> Report:
-    """The verdict on a job as it is: its processes, those of its hosts, or what it has left. Writes `bundle`."""
+def diagnose(
+    job: WatchedJob, repro: Repro, *, live_dump: bool, bundle: Path, target: workflow.Target | None = None
+) -> Report:
+    """The verdict on a job as it is: its processes, those of its hosts, or what it has left. Writes `bundle`.
+
+    `target`: where it runs, if not on this machine or on hosts that it has made.
+    """
     if job.wait(timeout_s=0) is not None:
         return _analyze_remains(job, bundle)
-    if repro.hosts:
+    if repro.hosts and isinstance(job, Job):
         _collect_from_hosts(job, live_dump=live_dump, bundle=bundle)
         return workflow.analyze(bundle)
     request = workflow.Request(options=Options(live_dump=live_dump), selection=Selection(job=job.name))
-    return workflow.diagnose(workflow.Target(), request, bundle)
+    return workflow.diagnose(target or workflow.Target(), request, bundle)
 
 
-def _analyze_remains(job: Job, bundle: Path) -> Report:
+def _analyze_remains(job: WatchedJob, bundle: Path) -> Report:
     """Of a job that has ended there are logs, as a person would gather them."""
     if not bundle.exists():
         bundle.mkdir()
-        for path in (*job.directory.glob("logs/**/*.*"), job.directory / LAUNCHER_LOG):
-            if path.is_file():
-                copy = bundle / path.relative_to(job.directory)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                copy.write_bytes(path.read_bytes())
+        for name, data in job.logs.files().items():
+            copy = bundle / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(data)
     return workflow.analyze(bundle)
 
 

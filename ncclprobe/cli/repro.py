@@ -4,16 +4,18 @@ In: the name of a reproducer, or all of them. Out: a running, stuck job; with `-
 """
 
 import json
+import shlex
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ncclprobe.cli import options, output
+from ncclprobe.cli.collection import make_target
 from ncclprobe.model.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,11 +23,30 @@ if TYPE_CHECKING:
 
     from ncclprobe.model.report import Report
     from ncclprobe.rehearsal import Asked, Result, Way
-    from ncclprobe.repro.job import Job
     from ncclprobe.repro.reproducer import Repro
+    from ncclprobe.repro.watched_job import WatchedJob
+    from ncclprobe.workflow import Target
 
 _DEFAULT_STEP = 400
 _ALL_STEP = 20  # with --all: nobody waits for 400 steps of each
+_MAX_RANKS = 64  # on one machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Site:
+    """Where the job runs: `target` is None for this machine. `options` lead `diagnose` there."""
+
+    target: "Target | None" = None
+    python: str = sys.executable
+    options: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many hosts it is."""
+        return len(self.target.hosts) if self.target else 1
+
+
+_HERE = _Site()
 
 
 def repro(
@@ -34,7 +55,7 @@ def repro(
     every: Annotated[
         bool, typer.Option("--all", help="With --diagnose or --fixed: all of them, one after the other.")
     ] = False,
-    ranks: Annotated[int | None, typer.Option(help="How many ranks to start.", min=2, max=64)] = None,
+    ranks: Annotated[int | None, typer.Option(help="How many ranks to start, in all.", min=2)] = None,
     at_step: Annotated[
         int | None, typer.Option(help="The step to hang at: 400, with --all 20.", min=1, show_default=False)
     ] = None,
@@ -48,11 +69,21 @@ def repro(
         str | None, typer.Option(help="With --all --diagnose: of live, stacks and bundle, with commas, or all.")
     ] = None,
     timeout: Annotated[float | None, typer.Option(help="Stop the job after so many seconds.", min=1.0)] = None,
+    hosts: Annotated[
+        str | None,
+        typer.Option(help="Run it over these hosts, by SSH: a file, a set such as node[01-04], or - (standard input)."),
+    ] = None,
+    python: Annotated[
+        str | None,
+        typer.Option(help="With --hosts: the Python with torch on each.", show_default="the path of this one"),
+    ] = None,
+    identity: options.Identity = None,
+    accept_new_host_keys: options.AcceptNewHostKeys = False,
     format: options.Format = "console",  # noqa: A002 - the name users type
     no_color: options.NoColor = False,
     verbose: options.Verbose = 0,
 ) -> None:
-    """Start a training job with a planted hang, on this machine, with real processes.
+    """Start a training job with a planted hang, with real processes, on this machine or over hosts.
 
     It stays until Ctrl-C, --timeout or the end of the diagnosis. With --diagnose the exit status is 0 when the verdict
     is the planted one, else 1. Needs torch, which the extra named repro brings.
@@ -62,9 +93,11 @@ def repro(
     if list_all:
         _list(catalog.all_repros())
         return
-    _check(name, every, diagnose, fixed, backend, ways)
+    _check(name, every, diagnose, fixed, backend, ways, hosts, python)
     from ncclprobe.rehearsal import Asked
 
+    site = _site(hosts, identity, accept_new_host_keys, python)
+    _refuse_crowd(ranks, site)
     asked = Asked(ranks=ranks, at_step=at_step or (_ALL_STEP if every else _DEFAULT_STEP), backend=backend)
     if every:
         run_all = _all_fixed if fixed else _all_diagnosed
@@ -72,13 +105,22 @@ def repro(
     renderer = output.renderer_for(format)
     chosen = catalog.find(name or "")
     if not diagnose:
-        raise typer.Exit(_run_to_end(chosen, asked, timeout) if fixed else _hang(chosen, asked, timeout))
-    report, count = _diagnose(chosen, asked, live_dump=live_dump)
+        raise typer.Exit(_run_to_end(chosen, asked, timeout, site) if fixed else _hang(chosen, asked, timeout, site))
+    report = _diagnose(chosen, asked, site, live_dump=live_dump)
     output.show(report, renderer, None, no_color)
-    raise typer.Exit(_compare(chosen, count, report))
+    raise typer.Exit(_compare(chosen, _ranks(chosen, asked, site), report))
 
 
-def _check(name: str | None, every: bool, diagnose: bool, fixed: bool, backend: str, ways: str | None) -> None:
+def _check(
+    name: str | None,
+    every: bool,
+    diagnose: bool,
+    fixed: bool,
+    backend: str,
+    ways: str | None,
+    hosts: str | None = None,
+    python: str | None = None,
+) -> None:
     if name is None and not every:
         raise UsageError("no reproducer is named", "see ncclprobe repro --list")
     if name is not None and every:
@@ -87,10 +129,30 @@ def _check(name: str | None, every: bool, diagnose: bool, fixed: bool, backend: 
         raise UsageError("--diagnose and --fixed contradict each other", "the repaired program does not hang")
     if every and not (diagnose or fixed):
         raise UsageError("--all starts no job that stays", "give --diagnose or --fixed with it")
+    if every and hosts is not None:
+        raise UsageError("--all runs on this machine", "name one reproducer with --hosts")
+    if python is not None and hosts is None:
+        raise UsageError("--python is for --hosts", "leave it out: here the Python of ncclprobe is used")
     if ways is not None and not (every and diagnose):
         raise UsageError("--ways is for --all --diagnose", "give them, or --no-live-dump for a single one")
     if backend not in ("auto", "gloo", "nccl"):
         raise UsageError(f"there is no backend {backend!r}", "choose one of: auto, gloo, nccl")
+
+
+def _site(hosts: str | None, identity: Path | None, accept_new_host_keys: bool, python: str | None) -> _Site:
+    if hosts is None:
+        return _HERE
+    return _Site(
+        target=make_target(hosts, False, identity, accept_new_host_keys),
+        python=python or sys.executable,
+        options=("--hosts", hosts, *(("--identity", str(identity)) if identity else ())),
+    )
+
+
+def _refuse_crowd(ranks: int | None, site: _Site) -> None:
+    most = _MAX_RANKS * site.size
+    if ranks is not None and ranks > most:
+        raise UsageError(f"{ranks} ranks are more than {_MAX_RANKS} a host", f"ask for --ranks {most} at most")
 
 
 def _ways(text: str | None, live_dump: bool) -> "tuple[Way, ...]":
@@ -115,10 +177,19 @@ def _list(repros: "tuple[Repro, ...]") -> None:
             print(f"  not on this machine: {missing[0]}")
 
 
-def _launch(chosen: "Repro", asked: "Asked", *, fixed: bool = False) -> "Job":
+def _ranks(chosen: "Repro", asked: "Asked", site: _Site) -> int:
+    from ncclprobe.repro.spread import default_ranks
+
+    return asked.ranks if asked.ranks is not None else default_ranks(chosen, site.size)
+
+
+def _launch(chosen: "Repro", asked: "Asked", site: _Site, *, fixed: bool = False) -> "WatchedJob":
+    from ncclprobe.rehearsal import start_on_hosts
     from ncclprobe.repro.launch import launch
 
-    count = asked.ranks if asked.ranks is not None else chosen.default_ranks
+    if site.target is not None:
+        return start_on_hosts(chosen, site.target, asked, site.python, fixed=fixed)
+    count = _ranks(chosen, asked, site)
     return launch(chosen, ranks=count, at_step=asked.at_step, fixed=fixed, backend=asked.backend)
 
 
@@ -167,14 +238,14 @@ def _all_fixed(
             print(f"{chosen.name}: skipped: {missing[0]}")
             continue
         begin = time.monotonic()
-        status = _run_to_end(chosen, asked, timeout)
+        status = _run_to_end(chosen, asked, timeout, _HERE)
         print(f"{chosen.name}: exit status {status} after {time.monotonic() - begin:.1f} s", flush=True)
         highest = max(highest, abs(status))
     return min(highest, 1)
 
 
-def _run_to_end(chosen: "Repro", asked: "Asked", timeout: float | None) -> int:
-    with _launch(chosen, asked, fixed=True) as job:
+def _run_to_end(chosen: "Repro", asked: "Asked", timeout: float | None, site: _Site) -> int:
+    with _launch(chosen, asked, site, fixed=True) as job:
         status = job.wait(timeout)
         reason = job.logs.failure() if status else ""
     if status is None:
@@ -184,10 +255,10 @@ def _run_to_end(chosen: "Repro", asked: "Asked", timeout: float | None) -> int:
     return status
 
 
-def _hang(chosen: "Repro", asked: "Asked", timeout: float | None) -> int:
+def _hang(chosen: "Repro", asked: "Asked", timeout: float | None, site: _Site) -> int:
     """Until Ctrl-C, or for `timeout` seconds."""
-    with _launch(chosen, asked) as job:
-        _wait_until_ready(job, chosen, asked)
+    with _launch(chosen, asked, site) as job:
+        _wait_until_ready(job, chosen, asked, site)
         _say("it stays until Ctrl-C" + (f" or {timeout:g} s have passed" if timeout else ""))
         try:
             status = job.wait(timeout)
@@ -197,7 +268,7 @@ def _hang(chosen: "Repro", asked: "Asked", timeout: float | None) -> int:
     return 0
 
 
-def _wait_until_ready(job: "Job", chosen: "Repro", asked: "Asked") -> None:
+def _wait_until_ready(job: "WatchedJob", chosen: "Repro", asked: "Asked", site: _Site) -> None:
     from ncclprobe.rehearsal import wait_until_ready
     from ncclprobe.repro.reproducer import JobState
 
@@ -206,22 +277,21 @@ def _wait_until_ready(job: "Job", chosen: "Repro", asked: "Asked") -> None:
     _say(f"starting {chosen.name}: it will {does} ...")
     state = wait_until_ready(job, chosen)
     if state is JobState.ENDED:
-        _say(f"it has ended; its logs are in {job.directory}")
+        _say(f"it has ended; its logs are in {job.place_of_logs}")
         return
-    pids = ", ".join(f"rank {rank}: {pid}" for rank, pid in job.pids.items())
-    _say(f"it {'hangs' if state is JobState.STUCK else 'runs'}. launcher: {job.launcher_pid}, {pids}")
+    _say(f"it {'hangs' if state is JobState.STUCK else 'runs'}. {job.processes}")
     if not chosen.hosts:
-        _say(f"diagnose it from another terminal: ncclprobe diagnose --job {job.name} --live-dump")
+        command = ["ncclprobe", "diagnose", *site.options, "--job", job.name, "--live-dump"]
+        _say(f"diagnose it from another terminal: {shlex.join(command)}")
 
 
-def _diagnose(chosen: "Repro", asked: "Asked", *, live_dump: bool) -> "tuple[Report, int]":
-    """The report, and how many ranks there were."""
+def _diagnose(chosen: "Repro", asked: "Asked", site: _Site, *, live_dump: bool) -> "Report":
     from ncclprobe import rehearsal
 
-    count = asked.ranks if asked.ranks is not None else chosen.default_ranks
-    with _launch(chosen, asked) as job, tempfile.TemporaryDirectory(prefix="ncclprobe-") as directory:
-        _wait_until_ready(job, chosen, asked)
-        return rehearsal.diagnose(job, chosen, live_dump=live_dump, bundle=Path(directory) / "bundle"), count
+    with _launch(chosen, asked, site) as job, tempfile.TemporaryDirectory(prefix="ncclprobe-") as directory:
+        _wait_until_ready(job, chosen, asked, site)
+        bundle = Path(directory) / "bundle"
+        return rehearsal.diagnose(job, chosen, live_dump=live_dump, bundle=bundle, target=site.target)
 
 
 def _compare(chosen: "Repro", ranks: int, report: "Report") -> int:

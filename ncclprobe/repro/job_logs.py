@@ -6,18 +6,56 @@ failed. Files that are not there yet, or no more, count as empty.
 """
 
 import re
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 LAUNCHER_LOG = "launcher.log"
-_TAIL_BYTES = 4096
+TAIL_BYTES = 4096
 _STEP = re.compile(r"^step (\d+)\b", re.MULTILINE)
 _JOINING = re.compile(r"^joining as rank \d+ of \d+$", re.MULTILINE)
 # The last line of a Python traceback: an exception's name, and mostly a message.
 _EXCEPTION = re.compile(r"^(?:\[rank\d+\]:\s*)?([\w.]*(?:Error|Exception|Interrupt|Exit)\b.*)$", re.MULTILINE)
 
 
-class JobLogs:
-    """The output files of one job, read anew at each call."""
+class Logs(ABC):
+    """What is read out of the output of the ranks of one job, anew at each call, wherever it is kept."""
+
+    @abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Size in bytes of each rank's output: while it changes, the job makes progress."""
+
+    @abstractmethod
+    def files(self) -> dict[str, bytes]:
+        """All that was printed: a relative path, as a person would keep it, and what the file holds."""
+
+    @abstractmethod
+    def _tails(self, stream: str) -> dict[int, str]:
+        """Rank -> the end of its output; `stream` is stdout or stderr, where the two are apart."""
+
+    @abstractmethod
+    def _launcher_tail(self) -> str:
+        """The end of what the launcher itself has printed."""
+
+    def steps(self) -> dict[int, int]:
+        """Rank -> the last step that it says it has finished. Ranks that have finished none are missing."""
+        found = {rank: _STEP.findall(tail) for rank, tail in self._tails("stdout").items()}
+        return {rank: int(steps[-1]) for rank, steps in found.items() if steps}
+
+    def joining(self) -> set[int]:
+        """Ranks that say that they go into the set-up of the job."""
+        return {rank for rank, tail in self._tails("stdout").items() if _JOINING.search(tail)}
+
+    def failure(self) -> str:
+        """One line on why the job failed: an exception of the first rank with one, else the launcher's last word."""
+        for rank, tail in sorted(self._tails("stderr").items()):
+            if exceptions := _EXCEPTION.findall(tail):
+                return f"rank {rank}: {exceptions[-1]}"
+        lines = self._launcher_tail().split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip(" =-")), "")
+
+
+class JobLogs(Logs):
+    """The output files of a job on this machine."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -27,32 +65,26 @@ class JobLogs:
         paths |= {path.stem.rpartition("-")[2]: path for path in self._directory.glob("logs/*.out")}
         return {int(rank): path for rank, path in paths.items() if rank.isdigit()}
 
-    def sizes(self) -> dict[Path, int]:
-        """Size in bytes of each rank's files: while it changes, the job makes progress."""
+    def sizes(self) -> dict[str, int]:
+        """See `Logs.sizes`."""
         paths = [*self._paths("stdout.log").values(), *self._paths("stderr.log").values()]
-        return {path: _size_bytes(path) for path in paths}
+        return {str(path): _size_bytes(path) for path in paths}
 
-    def steps(self) -> dict[int, int]:
-        """Rank -> the last step that it says it has finished. Ranks that have finished none are missing."""
-        found = {rank: _STEP.findall(_tail(path)) for rank, path in self._paths("stdout.log").items()}
-        return {rank: int(steps[-1]) for rank, steps in found.items() if steps}
-
-    def joining(self) -> set[int]:
-        """Ranks that say that they go into the set-up of the job."""
-        return {rank for rank, path in self._paths("stdout.log").items() if _JOINING.search(_tail(path))}
+    def files(self) -> dict[str, bytes]:
+        """See `Logs.files`."""
+        paths = (*self._directory.glob("logs/**/*.*"), self._directory / LAUNCHER_LOG)
+        return {str(path.relative_to(self._directory)): path.read_bytes() for path in paths if path.is_file()}
 
     def stdout(self, rank: int) -> str:
         """All that `rank` has printed."""
         path = self._paths("stdout.log").get(rank)
         return _tail(path, size_bytes=None) if path else ""
 
-    def failure(self) -> str:
-        """One line on why the job failed: an exception of the first rank with one, else the launcher's last word."""
-        for rank, path in sorted(self._paths("stderr.log").items()):
-            if exceptions := _EXCEPTION.findall(_tail(path)):
-                return f"rank {rank}: {exceptions[-1]}"
-        lines = _tail(self._directory / LAUNCHER_LOG).split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip(" =-")), "")
+    def _tails(self, stream: str) -> dict[int, str]:
+        return {rank: _tail(path) for rank, path in self._paths(f"{stream}.log").items()}
+
+    def _launcher_tail(self) -> str:
+        return _tail(self._directory / LAUNCHER_LOG)
 
 
 def _size_bytes(path: Path) -> int:
@@ -62,7 +94,7 @@ def _size_bytes(path: Path) -> int:
         return 0
 
 
-def _tail(path: Path, size_bytes: int | None = _TAIL_BYTES) -> str:
+def _tail(path: Path, size_bytes: int | None = TAIL_BYTES) -> str:
     """The end of a file, its first line possibly cut; all of it when `size_bytes` is None."""
     try:
         with path.open("rb") as file:

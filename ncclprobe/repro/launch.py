@@ -38,7 +38,7 @@ def launch(repro: Repro, *, ranks: int, at_step: int = DEFAULT_STEP, fixed: bool
     _check(repro, ranks, at_step)
     run_id = f"{repro.name}-{uuid.uuid4().hex[:12]}"
     directory = Path(tempfile.gettempdir()).resolve() / f"ncclprobe-{run_id}"
-    program = [str(directory / repro.path.name), *_options(repro, at_step, fixed=fixed, backend=backend)]
+    program = [str(directory / repro.path.name), *options(repro, at_step, fixed=fixed, backend=backend)]
     cgroups = _cgroups(repro, run_id)
     name = run_id
     if repro.launcher is Launcher.PLAIN:
@@ -48,14 +48,20 @@ def launch(repro: Repro, *, ranks: int, at_step: int = DEFAULT_STEP, fixed: bool
         argv = [*_torchrun(run_id, directory, ranks), *program]
     request = supervisor.Request(
         directory=str(directory),
-        program=str(repro.path),
+        files={repro.path.name: repro.path.read_text(encoding="utf-8")},
         argv=argv,
         token=run_id,
         log=LAUNCHER_LOG,
         cgroups=cgroups,
+        follow=[],
     )
-    started = ranks - len(repro.harm.absent_ranks) if repro.is_at_start and not fixed else 0
+    started = started_ranks(repro, ranks, fixed=fixed)
     return Job(_supervise(request), directory, run_id, at_step, name=name, started=started, cgroups=cgroups)
+
+
+def started_ranks(repro: Repro, ranks: int, *, fixed: bool) -> int:
+    """How many ranks stand in their set-up when the job hangs; 0 if it comes to its steps."""
+    return ranks - len(repro.harm.absent_ranks) if repro.is_at_start and not fixed else 0
 
 
 def _supervise(request: supervisor.Request) -> "subprocess.Popen[bytes]":
@@ -75,10 +81,7 @@ def _supervise(request: supervisor.Request) -> "subprocess.Popen[bytes]":
 
 
 def _check(repro: Repro, ranks: int, at_step: int) -> None:
-    if ranks < repro.min_ranks:
-        raise UsageError(f"{repro.name} cannot hang on {ranks} rank(s)", f"ask for --ranks {repro.min_ranks} or more")
-    if at_step < 1:
-        raise UsageError(f"there is no step {at_step}", "ask for --at-step 1 or later")
+    check_sense(repro, ranks, at_step)
     if find_spec("torch") is None:
         raise NcclprobeError("the reproducers need torch, which is not installed", "pip install 'ncclprobe[repro]'")
     missing = needs.missing(repro)
@@ -86,7 +89,16 @@ def _check(repro: Repro, ranks: int, at_step: int) -> None:
         raise UsageError(*missing)
 
 
-def _options(repro: Repro, at_step: int, *, fixed: bool, backend: str) -> list[str]:
+def check_sense(repro: Repro, ranks: int, at_step: int) -> None:
+    """UsageError for a request that makes no sense on any machine."""
+    if ranks < repro.min_ranks:
+        raise UsageError(f"{repro.name} cannot hang on {ranks} rank(s)", f"ask for --ranks {repro.min_ranks} or more")
+    if at_step < 1:
+        raise UsageError(f"there is no step {at_step}", "ask for --at-step 1 or later")
+
+
+def options(repro: Repro, at_step: int, *, fixed: bool, backend: str) -> list[str]:
+    """The arguments of the program."""
     given = [f"--at-step={at_step}", f"--backend={backend}"]
     if fixed:
         return [*given, "--fixed"]
@@ -110,11 +122,15 @@ def _torchrun(run_id: str, directory: Path, ranks: int) -> list[str]:
     ]
 
 
-def _environment() -> dict[str, str]:
-    """The environment of this process without what belongs to another job; all traffic stays on the loopback."""
-    own = {
+def own_environment() -> dict[str, str]:
+    """The environment of this process without what belongs to another job."""
+    return {
         name: value
         for name, value in os.environ.items()
         if name not in _FOREIGN_NAMES and not name.startswith(_FOREIGN_PREFIXES)
     }
-    return {"OMP_NUM_THREADS": "1", **own, "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a job on this machine: all its traffic stays on the loopback."""
+    return {"OMP_NUM_THREADS": "1", **own_environment(), "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}

@@ -6,7 +6,7 @@ In: a `Repro`, its program and options. Out: a `PlainJob`: the launcher's comman
 import json
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,19 +51,47 @@ def _rank(
 ) -> plain.RankPlan:
     """Each host has as many ranks as the next, one after the other, like `srun --distribution=block`."""
     here = ranks // max(repro.hosts, 1)
-    numbers = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank % here, "LOCAL_WORLD_SIZE": here}
     network = {"GLOO_SOCKET_IFNAME": made_hosts.DATA_NIC} if repro.hosts else {}
-    wrong = {} if fixed else repro.harm.environment.get(rank, {})
+    numbers = Numbers(rank=rank, ranks=ranks, local_rank=rank % here, local_ranks=here)
+    output = f"logs/{repro.path.stem}-{rank}.out"  # as `srun --output=logs/%x-%t.out`
+    return rank_plan(repro, [sys.executable, *program], numbers, network, output=output, fixed=fixed, cgroups=cgroups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """Which rank it is, of how many, and the same on its own host."""
+
+    rank: int
+    ranks: int
+    local_rank: int
+    local_ranks: int
+
+
+def rank_plan(
+    repro: Repro,
+    command: Sequence[str],
+    numbers: Numbers,
+    environment: Mapping[str, str],
+    *,
+    output: str,
+    fixed: bool,
+    cgroups: Iterable[str] = (),
+) -> plain.RankPlan:
+    """One rank as srun starts it, with `environment`; the harm that is done to its own is done unless it is `fixed`."""
+    wrong = {} if fixed else repro.harm.environment.get(numbers.rank, {})
     return plain.RankPlan(
-        argv=[sys.executable, *program],
+        argv=list(command),
         environment={
-            **{name: str(number) for name, number in numbers.items()},
-            **network,
+            "RANK": str(numbers.rank),
+            "WORLD_SIZE": str(numbers.ranks),
+            "LOCAL_RANK": str(numbers.local_rank),
+            "LOCAL_WORLD_SIZE": str(numbers.local_ranks),
             "PYTHONUNBUFFERED": "1",  # as `srun --unbuffered`
+            **environment,
             **wrong,
         },
-        output=f"logs/{repro.path.stem}-{rank}.out",  # as `srun --output=logs/%x-%t.out`
-        cgroups=cgroups,
+        output=output,
+        cgroups=list(cgroups),
     )
 
 

@@ -16,9 +16,9 @@ import pytest
 from ncclprobe.rehearsal import Asked, Way, rehearse
 from ncclprobe.repro import memory_cgroup, needs
 from ncclprobe.repro.catalog import find
-from ncclprobe.repro.job import Job, JobState
+from ncclprobe.repro.job import Job
 from ncclprobe.repro.launch import launch
-from ncclprobe.repro.reproducer import Repro
+from ncclprobe.repro.reproducer import JobState, Repro
 from ncclprobe.repro.supervisor import processes_of
 from ncclprobe.repro.truth import truth_of
 

@@ -1,6 +1,7 @@
 """All reproducers, one after the other: what fails is a wrong result, and the next one is tried."""
 
 import json
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -78,6 +79,21 @@ def test_the_ways() -> None:
         command._ways("live,dumps", True)
 
 
+def test_the_limit_of_ranks_is_one_for_each_host() -> None:
+    two = command._site("node[1-2]", None, False, None)
+    command._refuse_crowd(128, two)
+    with pytest.raises(UsageError, match="129 ranks are more than 64 a host"):
+        command._refuse_crowd(129, two)
+    with pytest.raises(UsageError, match="65 ranks are more"):
+        command._refuse_crowd(65, command._HERE)
+
+
+def test_hosts_have_the_python_of_this_machine_unless_another_is_named() -> None:
+    assert command._site("node1", None, False, None).python == sys.executable
+    site = command._site("node1", None, False, "/opt/python")
+    assert (site.python, site.options) == ("/opt/python", ("--hosts", "node1"))
+
+
 @pytest.mark.parametrize(
     ("given", "what"),
     [
@@ -87,6 +103,8 @@ def test_the_ways() -> None:
         ({"name": None, "every": True}, "--all starts no job that stays"),
         ({"ways": "all", "diagnose": True}, "--ways is for --all --diagnose"),
         ({"backend": "mpi"}, "no backend 'mpi'"),
+        ({"name": None, "every": True, "fixed": True, "hosts": "node[1-2]"}, "--all runs on this machine"),
+        ({"python": "/opt/python"}, "--python is for --hosts"),
     ],
 )
 def test_options_that_do_not_fit_together(given: dict[str, object], what: str) -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from ncclprobe.model.errors import NcclprobeError, UsageError
-from ncclprobe.repro import job as job_module
 from ncclprobe.repro import launch as launch_module
+from ncclprobe.repro import watched_job
 from ncclprobe.repro.catalog import find
-from ncclprobe.repro.job import Job, JobState
+from ncclprobe.repro.job import Job
 from ncclprobe.repro.launch import launch
+from ncclprobe.repro.reproducer import JobState
 from ncclprobe.repro.supervisor import processes_of
 
 REPRO = find("mismatched-logging")
@@ -37,7 +38,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     monkeypatch.setattr(launch_module, "_torchrun", lambda *_: [sys.executable])
     monkeypatch.setattr(launch_module, "find_spec", lambda _: True)
     monkeypatch.setattr(launch_module.tempfile, "gettempdir", lambda: str(tmp_path / "temporary"))
-    monkeypatch.setattr(job_module, "_QUIET_S", 0.4)
+    monkeypatch.setattr(watched_job, "_QUIET_S", 0.4)
     (tmp_path / "temporary").mkdir()
     program = tmp_path / "train.py"
 

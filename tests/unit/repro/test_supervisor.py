@@ -36,18 +36,17 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 10.0) -> None:
 
 
 @pytest.fixture
-def token() -> Iterator[str]:
+def token(tmp_path: Path) -> Iterator[str]:
     token = f"test-{uuid4().hex}"
     yield token
     supervisor.kill_all(token)
+    supervisor.remove_files(str(tmp_path / "job"), token)
 
 
 class Supervised:
     def __init__(self, tmp_path: Path, token: str, code: str, cgroups: dict[str, dict[str, str]] | None = None) -> None:
         self.directory = tmp_path / "job"
         self.token = token
-        program = tmp_path / "train.py"
-        program.write_text(code)
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", supervisor.__file__],
             stdin=subprocess.PIPE,
@@ -57,11 +56,12 @@ class Supervised:
         argv = [sys.executable, str(self.directory / "train.py")]
         request = supervisor.Request(
             directory=str(self.directory),
-            program=str(program),
+            files={"train.py": code},
             argv=argv,
             token=token,
             log="launcher.log",
             cgroups=cgroups or {},
+            follow=[],
         )
         assert self.process.stdin
         self.process.stdin.write(json.dumps(request) + "\n")
@@ -104,6 +104,26 @@ def test_processes_are_told_by_the_exact_token(token: str) -> None:
         for sleep in sleeps:
             sleep.kill()
             sleep.wait()
+
+
+def test_a_data_loader_finds_room_for_its_socket_however_long_the_directory(tmp_path: Path, token: str) -> None:
+    folder = tmp_path / ("d" * 100)
+    folder.mkdir()
+    bind = "import socket, sys, tempfile; own = tempfile.mkdtemp(prefix='pymp-'); print(own)\n"
+    bind += "socket.socket(socket.AF_UNIX).bind(tempfile.mktemp(prefix='listener-4194304-10-', dir=own))"
+    job = Supervised(folder, token, bind)
+    temporary = Path(supervisor.temporary_directory(str(job.directory), token))
+    assert job.line().isdigit()
+    assert job.line() == "0", (job.directory / "launcher.log").read_text()
+    assert Path((job.directory / "launcher.log").read_text().strip()).parent == temporary
+    assert temporary.stat().st_mode & 0o777 == 0o700
+    job.close()
+    assert not temporary.exists()
+    assert not job.directory.exists()
+
+
+def test_the_temporary_files_of_a_job_are_with_its_others_where_that_is_possible() -> None:
+    assert supervisor.temporary_directory("/tmp/ncclprobe-demo-1", "demo-1") == "/tmp/ncclprobe-demo-1/tmp"
 
 
 def test_the_parent_of_a_process() -> None:
@@ -170,7 +190,7 @@ def test_temporary_files_of_the_job_go_with_it(tmp_path: Path, token: str) -> No
     job.line()
     assert job.line() == "0"
     made = Path((job.directory / "launcher.log").read_text().strip())
-    assert made.is_relative_to(job.directory)
+    assert made.parent == Path(supervisor.temporary_directory(str(job.directory), token))
     job.close()
     assert not made.exists()
 
