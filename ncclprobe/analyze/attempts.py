@@ -25,7 +25,7 @@ def last_attempt(events: list[Said], gaps: Iterable[Gap] = ()) -> list[Said]:
     for said in events:
         if isinstance(said.record.what, Restarted):
             known = restarts.get(said.artifact.path)
-            if known is None or known.record.line < said.record.line:
+            if known is None or known.record.place < said.record.place:
                 restarts[said.artifact.path] = said
     moments = [said.record.when_ns for said in restarts.values() if said.record.when_ns is not None]
     when_ns = max(moments, default=None)
@@ -45,6 +45,6 @@ def _is_past(said: Said, last: int | None, restart: Said | None, when_ns: int | 
     if attempt is not None:
         return last is not None and attempt < last
     if restart is not None:
-        return said.record.line < restart.record.line
+        return said.record.place < restart.record.place
     own_ns = said.record.when_ns
     return when_ns is not None and own_ns is not None and own_ns < when_ns

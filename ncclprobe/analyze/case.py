@@ -84,6 +84,18 @@ class Case:
         return tuple(host.name for host in self.evidence.hosts if host.outcome is Outcome.TIMED_OUT)
 
     @property
+    def outer_pids(self) -> dict[int | None, int]:
+        """The ranks of processes by the host's pid, where their status was given that tells the container's too."""
+        given = (process.record for process in self.evidence.processes if not process.artifact.host)
+        ranks = {record.pid: self.logs.rank_with(None, record.inner_pid) for record in given}
+        return {pid: rank for pid, rank in ranks.items() if rank is not None}
+
+    @property
+    def told(self) -> dict[tuple[str, int], int]:
+        """The ranks of processes, by host and pid, as logs or RAS tell them."""
+        return _told(self.logs, self.launches)
+
+    @property
     def is_frozen(self) -> bool:
         """Whether nothing moves any more: see `Looks`."""
         return self.looks.is_frozen is True
@@ -103,7 +115,8 @@ class Case:
             if pid is not None and pid in (rank.pid, *rank.children) and host in (None, "", rank.host):
                 return rank.rank
         found = self.logs.rank_with(host, pid)
-        return found if found is not None else self.launches.rank_with(pid)
+        found = found if found is not None else self.launches.rank_with(pid)
+        return found if found is not None else self.outer_pids.get(pid)
 
     def source(self, rank: int, frame: Frame) -> Sourced[SourceFile] | None:
         """The file of a frame, from the rank's own host, else from any: a job runs the same code everywhere."""
@@ -163,7 +176,7 @@ def build_case(given: Evidence) -> Case:
     logs, launches = join_logs(evidence), join_launches(evidence)
     world_size = _world_size(evidence, ranks, logs, launches)
     timelines = build_timelines(evidence.recordings, world_size)
-    positions = {**find_interrupted(logs), **find_positions(evidence.stacks, ranks)}
+    positions = {**find_interrupted(logs), **find_positions(evidence.stacks, ranks, _told(logs, launches), world_size)}
     seen = {*ranks, *positions, *logs.heard, *(rank for timeline in timelines for rank in timeline.members)}
     # Ranks are numbered from 0 without a hole: who is heard proves those below.
     expected = tuple(range(world_size if world_size is not None else max(seen, default=-1) + 1))
@@ -198,6 +211,14 @@ def build_case(given: Evidence) -> Case:
         devices=find_devices(evidence.gpus),
     )
     return replace(case, positions=tell_locks(case.positions, case.source_line))
+
+
+def _told(logs: Logs, launches: Launches) -> dict[tuple[str, int], int]:
+    """Processes and their ranks, as logs tell them, else RAS where it lists all of them: it names hosts by address."""
+    is_whole = launches.process_of and len(launches.process_of) == launches.world_size
+    listed = launches.process_of.items() if is_whole else ()
+    of_ras = {(host or "", pid): rank for rank, (host, pid) in listed if pid is not None}
+    return logs.rank_of or of_ras
 
 
 def _dumped(evidence: Evidence) -> frozenset[int]:

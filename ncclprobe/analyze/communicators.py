@@ -35,12 +35,15 @@ class Communicator:
     """`members` by rank in the communicator, those whose log was read; `id` as in RAS where it begins with `0x`.
 
     `started` and the others hold ranks in the communicator: whose log shows that step. A missing line of destruction
-    proves nothing since NCCL 2.30.3, which does not print them unless asked.
+    proves nothing since NCCL 2.30.3, which does not print them unless asked. `parent`: the id of the communicator that
+    it is the `split`-th split of.
     """
 
     id: str
     size: int
     members: dict[int, Member]
+    parent: str | None = None
+    split: int | None = None
     started: frozenset[int] = frozenset()
     completed: frozenset[int] = frozenset()
     aborted: frozenset[int] = frozenset()
@@ -195,6 +198,8 @@ def _communicator(name: str, members: list[_Local]) -> Communicator:
         id=name,
         size=max(one.first.size for one in members),
         members={one.first.rank: _member(one) for one in members},
+        parent=members[0].parent.name if members[0].parent else None,
+        split=members[0].split,
         **steps,
     )
 

@@ -35,7 +35,8 @@ def owner_of_process(case: Case, host: str | None, pid: int | None) -> int | Non
     """
     owner = case.owner_of(host, pid)
     known = {*case.ranks, *case.logs.rank_of.values(), *case.launches.process_of}
-    return owner if host is not None or known.issuperset(case.expected) else None
+    is_told = host is not None or pid in case.outer_pids
+    return owner if is_told or known.issuperset(case.expected) else None
 
 
 def devices_by_host(case: Case) -> tuple[GpuDevice, ...]:

@@ -4,9 +4,10 @@ In: `Logs`. Out: for each rank its first own failure; who of them failed first. 
 lost connection or the launcher stopped it is an echo: the failure is somebody else's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from ncclprobe.analyze.alibis import find_alibis
 from ncclprobe.analyze.logs import Logs, Said, is_before, moment
 from ncclprobe.model.log import (
     Aborted,
@@ -51,7 +52,9 @@ class Fate:
 def find_fates(logs: Logs, expected: Iterable[int] = ()) -> tuple[Fate, ...]:
     """Ranks that failed by themselves, the first in time first. `expected`: all ranks of the job."""
     failed = {said.record.rank for said in logs.of(Raised, Died) if said.record.rank is not None}
-    fates = (_fate(logs, rank) for rank in sorted(failed))
+    waiting = find_alibis(logs, expected)
+    fates = [_fate(logs, rank, has_alibi=rank in waiting) for rank in sorted(failed)]
+    fates += _of_containers(logs, failed)
     found = tuple(sorted((fate for fate in fates if fate), key=lambda fate: moment(fate.said)))
     return found or _by_elimination(logs, tuple(expected))
 
@@ -64,14 +67,40 @@ def _by_elimination(logs: Logs, expected: tuple[int, ...]) -> tuple[Fate, ...]:
     nobodys = [
         said
         for said in logs.of(Raised)
-        if said.record.rank is None and not _is_echo(said) and not any(is_before(said, later) for later in went_on)
+        if said.record.rank is None
+        and not _is_echo(said)
+        and not any(is_before(said, later) for later in went_on)
+        and all(_may_be_of(logs, said, rank) for rank in rest)
     ]
     early = [said for said in nobodys if waits and all(is_before(said, wait) for wait in waits)]
     return (Fate(rank=rest[0], said=early[0], is_inferred=True),) if len(rest) == 1 and early else ()
 
 
-def _fate(logs: Logs, rank: int) -> Fate | None:
-    own = [said for said in logs.of_rank(rank, Raised, Died) if not _is_echo(said)]
+def _may_be_of(logs: Logs, said: Said, rank: int) -> bool:
+    """A line from a host, or a pod, that is not the rank's is somebody else's."""
+    return said.record.host is None or logs.host_of.get(rank) in (None, said.record.host)
+
+
+def _of_containers(logs: Logs, told: set[int]) -> Iterator[Fate]:
+    """A container that was killed takes all its ranks with it; none of them can have waited until a timeout."""
+    for said, what in logs.facts(Died):
+        event = said.record
+        is_container = what.is_memory and "OOMKilled" in what.reason and event.host and event.pid is None
+        ranks = logs.ranks_on(event.host or "") if is_container and event.rank is None else ()
+        if ranks and not told & set(ranks) and not any(logs.of_rank(rank, WorkTimeout) for rank in ranks):
+            yield from (Fate(rank=rank, said=said) for rank in ranks)
+            told |= set(ranks)
+
+
+def _fate(logs: Logs, rank: int, *, has_alibi: bool) -> Fate | None:
+    is_waiting = bool(logs.of_rank(rank, WorkTimeout))
+    own = [
+        said
+        for said in logs.of_rank(rank, Raised, Died)
+        if not _is_echo(said)
+        and not (is_waiting and _is_aside(said))
+        and not (has_alibi and _is_of_program(said.record.what))
+    ]
     echoes = logs.of_rank(rank, *_ECHOES) + [said for said in logs.of_rank(rank, Raised, Died) if _is_echo(said)]
     went_on = [said for said in logs.of_rank(rank, Activity) if _is_training(said)]
     first = [
@@ -111,6 +140,16 @@ def _is_echo(said: Said) -> bool:
     if isinstance(what, Raised):
         return what.failure.is_echo
     return isinstance(what, Died) and (what.signal == _SIGTERM or what.exit_status == 0)
+
+
+def _is_of_program(what: object) -> bool:
+    """An exception that a program can handle and go on after; a GPU's error stays, and so does an end."""
+    return isinstance(what, Raised) and what.failure in (Failure.PYTHON, Failure.GPU_MEMORY)
+
+
+def _is_aside(said: Said) -> bool:
+    """What ended a background thread did not end the rank, which waits where its main thread is."""
+    return isinstance(said.record.what, Raised) and said.record.what.is_aside
 
 
 def _was_aborted(logs: Logs, said: Said) -> bool:

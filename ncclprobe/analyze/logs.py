@@ -111,15 +111,17 @@ class Logs:
 
 
 def moment(said: Said) -> tuple[int, str, int]:
-    """Where an event stands in time: by its clock; events without one stand by their place in the file, first."""
-    return said.record.when_ns or 0, said.artifact.path, said.record.line
+    """Where an event stands in time: by its clock, else behind the last of its file that has one, else first."""
+    event = said.record
+    ns = event.when_ns if event.when_ns is not None else event.after_ns
+    return ns or 0, said.artifact.path, event.place
 
 
 def is_before(one: Said, other: Said) -> bool | None:
     """Whether one event was earlier; None when nothing tells. The clock is trusted before the order of the file."""
     if one.record.when_ns is not None and other.record.when_ns is not None:
         return one.record.when_ns < other.record.when_ns
-    return one.record.line < other.record.line if one.artifact.path == other.artifact.path else None
+    return one.record.place < other.record.place if one.artifact.path == other.artifact.path else None
 
 
 def cite_said(said: Said, says: str) -> Citation:
@@ -139,7 +141,7 @@ def join_logs(evidence: Evidence) -> Logs:
     said = [event for event in (_as_member(event, members) for event in ranked) if not _is_past(event, alive)]
     by_fact: dict[type, list[Said]] = defaultdict(list)
     by_rank: dict[tuple[type, int], list[Said]] = defaultdict(list)
-    for event in sorted(_with_years(said), key=moment):
+    for event in sorted(_in_place(_with_years(said)), key=moment):
         by_fact[type(event.record.what)].append(event)
         if event.record.rank is not None:
             by_rank[type(event.record.what), event.record.rank].append(event)
@@ -261,6 +263,17 @@ def _with_years(events: list[Said]) -> list[Said]:
         return events
     shift_ns = _start_ns(1970 + max(set(dated), key=dated.count))
     return [_shifted(said, shift_ns) for said in events]
+
+
+def _in_place(events: list[Said]) -> Iterator[Said]:
+    """Those without a time come after the ones before them in their file."""
+    last: dict[str, int] = {}
+    for said in sorted(events, key=lambda said: (said.artifact.path, said.record.place)):
+        path, when_ns = said.artifact.path, said.record.when_ns
+        if when_ns is not None:
+            last[path] = when_ns
+        is_placed = when_ns is None and path in last
+        yield replace(said, record=replace(said.record, after_ns=last[path])) if is_placed else said
 
 
 def _start_ns(year: int) -> int:

@@ -134,6 +134,8 @@ def _recording(rank: int, trace: Trace, group: ProcessGroup, *, by_count: bool) 
 
 
 def _with_root(record: OpTrace, row: int) -> Signature:
-    """Of an operation with a root its number is part of what must agree."""
+    """Of an operation with a root its number is part of what must agree; NCCL's own all-to-all has equal shares."""
     signature = record.signatures[record.signature_of[row]]
+    if signature.op == "all_to_all":
+        return replace(signature, op=f"{signature.op} from all")
     return replace(signature, op=f"{signature.op} from {record.root[row]}") if signature.op in _ROOTED else signature

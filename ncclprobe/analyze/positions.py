@@ -6,7 +6,7 @@ What different tools say of one process is joined: py-spy shows the Python frame
 below them waits for.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ncclprobe.analyze.gil import GilHold, find_gil_hold, find_kept_gil
@@ -76,6 +76,11 @@ class Position:
         return None if self.cpu_share is None else self.cpu_share < _IDLE_SHARE
 
     @property
+    def has_rested(self) -> bool:
+        """Whether the main thread used next to no CPU between the looks: it neither computes nor spins."""
+        return self.main_share is not None and self.main_share < _IDLE_SHARE
+
+    @property
     def has_woken(self) -> bool:
         """Whether it waits for other ranks, in a call that blocks, and yet ran between the looks: it has gone on.
 
@@ -89,11 +94,16 @@ class Position:
         return next((child for child in self.children if child.is_at_work), None)
 
 
-def find_positions(stacks: Iterable[Sourced[StackDump]], ranks: dict[int, Rank]) -> dict[int, Position]:
-    """By rank, in order; ranks of which only children were seen have none."""
+def find_positions(
+    stacks: Iterable[Sourced[StackDump]],
+    ranks: dict[int, Rank],
+    told: Mapping[tuple[str, int], int] | None = None,
+    world_size: int | None = None,
+) -> dict[int, Position]:
+    """By rank, in order; ranks of which only children were seen have none. For `told` see `whose.find_owners`."""
     of_rank: dict[int, list[Sourced[StackDump]]] = {}
     children: dict[int, list[Child]] = {}
-    for owned in find_owners(stacks, ranks):
+    for owned in find_owners(stacks, ranks, told, world_size):
         if owned.is_child:
             children.setdefault(owned.rank, []).append(_child(owned.sourced))
         else:

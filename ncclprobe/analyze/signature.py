@@ -27,6 +27,7 @@ class Phase(str, Enum):
     CHILD = "waiting for a child process"
     STORAGE = "waiting for storage"
     DEBUGGER = "in a debugger"
+    PROMPT = "waiting for an answer at a terminal"
     SERVE = "waiting for requests"
     EXIT = "shutting down"
     PYTHON = "in other Python code"

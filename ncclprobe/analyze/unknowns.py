@@ -93,7 +93,7 @@ def _nameless_dumps(case: Case) -> Iterator[Gap]:
 
 def _nameless_stacks(case: Case) -> Iterator[Gap]:
     """Stacks given by hand of processes that nothing ties to a rank."""
-    owned = {id(owned.sourced) for owned in find_owners(case.evidence.stacks, case.ranks)}
+    owned = {id(owned.sourced) for owned in find_owners(case.evidence.stacks, case.ranks, case.told, case.world_size)}
     useful = [s for s in case.evidence.stacks if s.record.main and not s.record.is_launcher]
     nobodys = sorted({s.artifact.path for s in useful if id(s) not in owned})
     if nobodys:

@@ -43,6 +43,7 @@ _ORDER = (
     {Cause.HOST_UNREACHABLE, Cause.NETWORK_FAULT, Cause.TIMEOUT_TOO_SHORT},
     {Cause.PROGRESSING},
 )
+_FAULTS = (Cause.GPU_FAULT, Cause.NETWORK_FAULT)
 _MAX_SUMMARY = 200  # characters, by contract
 _NEXT_WITHOUT_DUMPS = "run it again with --live-dump: the recorders show which call each rank is in"
 
@@ -51,8 +52,8 @@ def analyze(evidence: Evidence) -> Report:
     """The whole analysis. The same evidence gives the same report, whatever the order of files and hosts."""
     case = build_case(evidence)
     slices = find_slices(case)
-    found = (finding for detector in find_detectors() for finding in detector.detect(case))
-    findings = sorted((_described(finding, slices) for finding in found), key=_rank_of_finding)
+    found = [finding for detector in find_detectors() for finding in detector.detect(case)]
+    findings = sorted((_described(finding, slices) for finding in _in_doubt(found)), key=_rank_of_finding)
     of_hosts = (gap for host in evidence.hosts for gap in host.gaps)
     gaps = tuple(sorted({*case.evidence.gaps, *find_unknowns(case), *of_hosts}))
     status = _status(case, gaps)
@@ -76,13 +77,25 @@ def analyze(evidence: Evidence) -> Report:
     )
 
 
-def _rank_of_finding(finding: Finding) -> tuple[int, int, str, tuple[int, ...]]:
+def _in_doubt(findings: list[Finding]) -> list[Finding]:
+    """A collective stalls by itself only where no fault shows: beside one that may be the reason it is possible."""
+    if not any(finding.cause in _FAULTS and finding.guilty_ranks for finding in findings):
+        return findings
+    return [
+        replace(finding, confidence=Confidence.POSSIBLE) if finding.cause is Cause.COLLECTIVE_STALLED else finding
+        for finding in findings
+    ]
+
+
+def _rank_of_finding(finding: Finding) -> tuple[int, int, str, bool, tuple[int, ...]]:
+    """Of two that are equally sure of one cause, that which names somebody comes first."""
     if finding.cause is Cause.PROGRESSING and finding.confidence is Confidence.CERTAIN:
-        return -1, 0, finding.cause.value, ()
+        return -1, 0, finding.cause.value, False, ()
+    is_open = bool(finding.suspects) and not finding.guilty_ranks
     order = _order_of(finding.cause)
     if finding.confidence is Confidence.POSSIBLE:
         order += len(_ORDER)
-    return order, -finding.confidence.order, finding.cause.value, finding.guilty_ranks
+    return order, -finding.confidence.order, finding.cause.value, is_open, finding.guilty_ranks
 
 
 def _described(finding: Finding, slices: Slices) -> Finding:

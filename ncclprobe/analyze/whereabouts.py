@@ -24,6 +24,7 @@ CAUSES = {
     Phase.COMPILE: Cause.STUCK_IN_COMPILE,
     Phase.LOCK: Cause.STUCK_ON_LOCK,
     Phase.DEBUGGER: Cause.STUCK_IN_PYTHON,
+    Phase.PROMPT: Cause.STUCK_IN_PYTHON,
     Phase.PYTHON: Cause.STUCK_IN_PYTHON,
     Phase.SYNC: Cause.STUCK_IN_CUDA,
     Phase.EXIT: Cause.RANK_EXITED,

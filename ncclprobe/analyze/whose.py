@@ -3,18 +3,21 @@
 In: stack dumps, and the processes where they are known. Out: `Owned` dumps; those of nobody known are left out.
 
 What a collection wrote down counts first, then a launcher's label before the lines, then the file's name, the pid,
-the process's title, and last the local rank of a job that was seen on one host.
+the process's title, and last the local rank where most of the job was seen on one host. A pid is known from the
+processes that were seen, or from logs and RAS, which print it beside a rank.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ncclprobe.model.job import Rank
 from ncclprobe.model.records import Sourced
 from ncclprobe.model.stacks import StackDump
 
+Process = tuple[str, int]
+_NUMBER = re.compile(r"\d{1,9}")
 _CHILD_NAME = re.compile(r"(?:worker|child|subproc\w*)[_.\-]?(?:pid)?[_.\-]?\d", re.IGNORECASE)
 
 
@@ -27,23 +30,38 @@ class Owned:
     sourced: Sourced[StackDump]
 
 
-def find_owners(stacks: Iterable[Sourced[StackDump]], ranks: dict[int, Rank]) -> tuple[Owned, ...]:
-    """By look, then by path; dumps without a main thread, and those of launchers, tell nothing of ranks."""
+def find_owners(
+    stacks: Iterable[Sourced[StackDump]],
+    ranks: dict[int, Rank],
+    told: Mapping[Process, int] | None = None,
+    world_size: int | None = None,
+) -> tuple[Owned, ...]:
+    """By look, then by path; dumps without a main thread, and those of launchers, tell nothing of ranks.
+
+    `told`: the ranks of processes, by host and pid, as logs tell them.
+    """
     ordered = sorted(stacks, key=lambda sourced: (sourced.artifact.look or 0, sourced.artifact.path))
     useful = [sourced for sourced in ordered if sourced.record.main and not sourced.record.is_launcher]
-    owners = _Owners(useful, ranks)
+    owners = _Owners(useful, ranks, told or {}, world_size)
     found = ((sourced, owners.rank(sourced)) for sourced in useful)
     return tuple(Owned(rank, owners.is_child(sourced), sourced) for sourced, rank in found if rank is not None)
 
 
 class _Owners:
-    def __init__(self, stacks: Sequence[Sourced[StackDump]], ranks: dict[int, Rank]) -> None:
+    def __init__(
+        self,
+        stacks: Sequence[Sourced[StackDump]],
+        ranks: dict[int, Rank],
+        told: Mapping[Process, int],
+        world_size: int | None,
+    ) -> None:
         self._children = {(rank.host, pid) for rank in ranks.values() for pid in rank.children}
-        self._of_pid = _ranks_of_pids(ranks)
+        self._told = told
+        self._of_pid = _ranks_of_pids(told) | _ranks_of_pids({(r.host, r.pid): n for n, r in ranks.items() if r.pid})
         own = [sourced for sourced in stacks if not self.is_child(sourced)]
         self._in_file = _processes_in_files(own)
         self._of_place = _ranks_of_places(own)
-        self._of_local_rank = _ranks_of_local_ranks(own)
+        self._of_local_rank = _ranks_of_local_ranks(own, world_size)
         self._parents: dict[tuple[str, int | None], int | None] = {
             (s.artifact.path, s.record.pid): self._own_rank(s) for s in own if s.record.pid is not None
         }
@@ -67,19 +85,30 @@ class _Owners:
         if dump.rank is not None:
             return dump.rank
         is_alone = self._in_file.get(artifact.path, 1) == 1 or dump.is_worker
-        if artifact.rank is not None and artifact.rank != dump.pid and is_alone:
+        if artifact.rank is not None and artifact.rank not in (dump.pid, *self._of_pid) and is_alone:
             return artifact.rank
-        if dump.pid in self._of_pid:
-            return self._of_pid[dump.pid]
+        if (by_pid := self._by_pid(sourced)) is not None:
+            return by_pid
         if (place := _place(dump)) in self._of_place:
             return self._of_place[place]
         return self._of_local_rank.get(dump.local_rank)
 
+    def _by_pid(self, sourced: Sourced[StackDump]) -> int | None:
+        """By the pid and the host of its label; where the text names no process, by a pid in the file's name."""
+        dump = sourced.record
+        if dump.pid is None:
+            numbers = {int(number) for number in _NUMBER.findall(sourced.artifact.path.rpartition("/")[2])}
+            named = [self._of_pid[number] for number in numbers if number in self._of_pid]
+            return named[0] if len(named) == 1 and self._in_file.get(sourced.artifact.path) == 1 else None
+        if dump.host and (dump.host, dump.pid) in self._told:
+            return self._told[dump.host, dump.pid]
+        return self._of_pid.get(dump.pid)
 
-def _ranks_of_pids(ranks: dict[int, Rank]) -> dict[int | None, int]:
+
+def _ranks_of_pids(told: Mapping[Process, int]) -> dict[int, int]:
     """A pid that two hosts have tells nothing of a file without a host."""
-    count = Counter(rank.pid for rank in ranks.values())
-    return {rank.pid: number for number, rank in ranks.items() if rank.pid is not None and count[rank.pid] == 1}
+    count = Counter(pid for _, pid in told)
+    return {pid: rank for (_, pid), rank in told.items() if count[pid] == 1}
 
 
 def _processes_in_files(own: Sequence[Sourced[StackDump]]) -> Counter[str]:
@@ -104,9 +133,14 @@ def _ranks_of_places(own: Sequence[Sourced[StackDump]]) -> dict[tuple[int, int],
     return {_place(dump): dump.rank_hint for dump in titled if dump.rank_hint is not None}
 
 
-def _ranks_of_local_ranks(own: Sequence[Sourced[StackDump]]) -> dict[int | None, int]:
-    """Local ranks are global ones on one host; two dumps of one local rank in one file are of two hosts."""
+def _ranks_of_local_ranks(own: Sequence[Sourced[StackDump]], world_size: int | None) -> dict[int | None, int]:
+    """Local ranks are global ones on one host; two dumps of one local rank in one file are of two hosts.
+
+    Where half of the job or more was not seen it runs on other hosts too, and this may be any of them.
+    """
     seen = Counter((s.artifact.path, s.record.local_rank, s.record.pid) for s in own if s.record.local_rank is not None)
     local = [number for _, number, _ in seen]
     is_one_host = len({sourced.record.host for sourced in own}) == 1 and len(local) == len(set(local))
-    return {number: number for number in local if number is not None} if is_one_host else {}
+    if not is_one_host or (world_size is not None and 2 * len(local) <= world_size):
+        return {}
+    return {number: number for number in local if number is not None}

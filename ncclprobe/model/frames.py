@@ -31,6 +31,9 @@ _INSTALLED_SHORT = re.compile(
     r"|pandas|pyarrow|PIL|cv2|sklearn|tqdm|rich|filelock|portalocker|IPython|ipykernel|debugpy|pydevd|hydra|omegaconf"
     r"|cupy|numba|joblib|dill|cloudpickle|pydantic|fastapi|uvicorn|uvloop|starlette|absl|fire|click|jax|tensorflow"
     r"|composer|colossalai|bitsandbytes|optimum|evaluate|lm_eval|sentence_transformers|psutil|setuptools|pkg_resources"
+    r"|deep_gemm|deep_ep|tilelang|tvm|nvidia_resiliency_ext|openrlhf|tiktoken|sentencepiece|modelscope|nltk|sacrebleu"
+    r"|rouge_score|pycocotools|detectron2|decord|lmdb|h5py|zarr|librosa|soundfile|spacy|litdata|ffcv|petastorm|nvidia/dali"
+    r"|google/cloud|oss2|openai|anthropic|sqlalchemy|psycopg2?|redis|pymongo|paramiko|websockets|lmcache|nixl|mooncake"
     r")/"
 )
 

@@ -187,12 +187,16 @@ class Failure(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """A traceback, or a C++ exception that ended a thread of torch. `stack`: innermost first, empty without one."""
+    """A traceback, or a C++ exception that ended a thread of torch. `stack`: innermost first, empty without one.
+
+    `is_aside`: it ended a background thread or a task only; the process may go on, and wait like all others.
+    """
 
     exception: str
     message: str
     failure: Failure
     stack: Stack = ()
+    is_aside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +344,8 @@ class LogEvent:
 
     `rank` is global; `group`: the process group whose thread of torch wrote the line. `when_ns`: the writer's own wall
     clock in ns since 1970 read as if it were UTC, for no log says its zone; where the line has no year, it is that of
-    the nearest dated line of the file, else 1970.
+    the nearest dated line of the file, else 1970. `after_ns`: of a line without a time, that of the last event before
+    it in its log; it orders lines and is no time of its own. `is_newest_first`: its log lists the newest line first.
     """
 
     line: int
@@ -352,6 +357,13 @@ class LogEvent:
     pid: int | None = None
     when_ns: int | None = None
     group: LogGroup | None = None
+    after_ns: int | None = None
+    is_newest_first: bool = False
+
+    @property
+    def place(self) -> int:
+        """Grows from each line of its log to one that was written after it."""
+        return -self.line if self.is_newest_first else self.line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

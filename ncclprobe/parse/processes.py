@@ -1,18 +1,22 @@
-"""The job's processes on one host, as the probe's `processes` source writes them.
+"""The job's processes on one host, as the probe's `processes` source writes them, or as /proc tells them to a person.
 
-In: its JSON, `{"processes": [...]}`. Out: `JobProcess`es with their looks.
+In: its JSON, `{"processes": [...]}`, else text of `/proc/PID/status`. Out: `JobProcess`es with their looks.
 """
 
 from typing import Any
 
 from ncclprobe.model.job import JobKey, JobProcess, ProcessLook, Role
-from ncclprobe.parse import fields
+from ncclprobe.parse import fields, process_status
 from ncclprobe.parse.parsed import Parsed
 from ncclprobe.parse.text import clean
+
+_HEAD_BYTES = 64 << 10
 
 
 def parse(data: bytes) -> Parsed[JobProcess]:
     """All processes; ParseError when the JSON is damaged, a problem for damaged ones."""
+    if process_status.is_status(data[:_HEAD_BYTES]):
+        return process_status.parse(data)
     return fields.records(data, "processes", from_fields)
 
 

@@ -10,6 +10,7 @@ from ncclprobe.model.evidence import Kind
 from ncclprobe.parse.gpu import is_gpu
 from ncclprobe.parse.kernel_head import is_kernel_log
 from ncclprobe.parse.nic import is_nic
+from ncclprobe.parse.process_status import is_status
 from ncclprobe.parse.ras import is_ras
 from ncclprobe.parse.stacks import is_stacks
 
@@ -50,6 +51,7 @@ _TEXTS: tuple[tuple[Kind, Callable[[bytes, str], bool]], ...] = (
     (Kind.RAS, lambda head, name: is_ras(head)),
     (Kind.STACKS, lambda head, name: is_stacks(head)),
     (Kind.GPU, lambda head, name: is_gpu(head)),
+    (Kind.PROCESSES, lambda head, name: is_status(head)),
     (Kind.NIC, lambda head, name: is_nic(head)),
     (Kind.KERNEL_LOG, lambda head, name: is_kernel_log(head)),
     (Kind.RANK_LOG, lambda head, name: True),

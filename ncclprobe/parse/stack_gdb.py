@@ -17,6 +17,9 @@ _THREAD = re.compile(
     r'(?: "(?P<name>[^"]*)")?\)'
 )
 _FRAME = re.compile(r"\s*#\d{1,7}\s+(?:0x[0-9a-fA-F]+ in )?(?P<rest>\S.*)$")
+# `bt` alone prints the current thread, without a line that names it.
+_NAMELESS = r"\s*#0\s+(?:0x[0-9a-fA-F]{6,16} in |[\w:~<>@]{1,200} ?\()"
+_FIRST = re.compile(_NAMELESS)
 _SOURCE = re.compile(r" at (?P<file>[^\s()]+):(?P<line>\d{1,9})$")
 _OBJECT = re.compile(r" from (?P<file>[^\s()]+)$")
 _PYTHON = re.compile(r'\s+File "(?P<file>[^"]*)", line (?P<line>\d{1,9}), in (?P<function>\S+)')
@@ -49,6 +52,9 @@ def read(lines: Sequence[str]) -> list[StackDump]:
                 dumps.append(_Open())
             dumps[-1].numbers.append(number)
             dumps[-1].threads.append(OpenThread(name=match["name"] or "", tid=whole(match["tid"])))
+        elif _FIRST.match(line) and (not dumps or dumps[-1].threads[-1].frames):
+            dumps.append(_Open(threads=[OpenThread()], numbers=[0]))
+            _add_frame(dumps[-1].threads[-1], line)
         elif dumps:
             _add_frame(dumps[-1].threads[-1], line)
     return [dump.closed() for dump in dumps]
@@ -84,7 +90,7 @@ def _add_frame(thread: OpenThread, line: str) -> None:
 
 FORMAT = Format(
     name="gdb's backtraces",
-    header=re.compile(r"\s*Thread \d+ \((?:Thread 0x|LWP |process )"),
+    header=re.compile(rf"\s*Thread \d+ \((?:Thread 0x|LWP |process )|{_NAMELESS}"),
     line=re.compile(
         r"\s*Thread \d+ \((?:Thread 0x|LWP |process )|\s*#\d+ |\[New (?:LWP|Thread)|\[Thread |\[Inferior|Using host lib"
         r"|Reading symbols|\(gdb\)|\s+\S|warning: |0x[0-9a-f]+ in |__\w+ \("

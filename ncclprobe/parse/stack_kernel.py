@@ -12,7 +12,11 @@ from ncclprobe.model.stacks import StackDump
 from ncclprobe.parse.stack_reader import MAX_THREADS, Format, OpenThread, shortened, whole, without_parameters
 
 _PATH = r"/proc/(?P<pid>\d{1,18})(?:/task/(?P<tid>\d{1,18}))?/(?:stack|wchan)"
-_HEAD = re.compile(rf"\s*(?:==> )?{_PATH}(?: <==|:)?\s*(?P<rest>.*)$")
+# `==> PATH <==`, `PATH:[<0>] ...`, a shell's `$ cat PATH`, or the folder of a thread alone, as a loop echoes it.
+_HEAD = re.compile(
+    rf"\s*(?:==> |[^\[\]<>/]{{0,60}}\b(?:cat|head|more|sudo cat)(?: -\S{{1,8}})* )?{_PATH}(?: <==|:)?\s*(?P<rest>.*)$"
+    r"|\s*/proc/(?P<own>\d{1,18})/task/(?P<thread>\d{1,18})/?:?\s*$"
+)
 _FRAME = re.compile(r"\s*\[<[0-9a-fA-F]+>\] (?P<function>[A-Za-z_][\w.]*)(?:\+0x|$)")
 _WCHAN = re.compile(
     r"\s*(?P<function>(?:futex_|hrtimer_|poll_schedule|do_(?:sys_)?poll|do_epoll|ep_poll|do_wait|do_select|pipe_|anon_pipe"
@@ -30,8 +34,8 @@ def read(lines: Sequence[str]) -> list[StackDump]:
     for line in map(shortened, lines):
         text = line
         if head := _HEAD.match(line):
-            pid, text = whole(head["pid"]), head["rest"]
-            tid = whole(head["tid"]) if head["tid"] else pid
+            pid, text = whole(head["pid"] or head["own"]), head["rest"] or ""
+            tid = whole(head["tid"] or head["thread"]) or pid
         match = _FRAME.match(text) or _WCHAN.match(text)
         if match and match["function"] not in ("do_syscall_64", "entry_SYSCALL_64_after_hwframe"):
             threads = processes.setdefault(pid, {})
@@ -44,6 +48,7 @@ def read(lines: Sequence[str]) -> list[StackDump]:
 
 
 _LINE = re.compile(
-    rf"\s*\[<[0-9a-fA-F]+>\] \w|\s*(?:==> )?/proc/\d+(?:/task/\d+)?/(?:stack|wchan)|(?:{_WCHAN.pattern})"
+    rf"\s*\[<[0-9a-fA-F]+>\] \w|\s*(?:==> |[^\[\]<>/]{{0,60}}\b(?:cat|head|more)(?: -\S{{1,8}})* )?"
+    rf"/proc/\d+(?:/task/\d+)?/(?:stack|wchan)|\s*/proc/\d+/task/\d+/?:?\s*$|(?:{_WCHAN.pattern})"
 )
 FORMAT = Format(name="stacks of the kernel", header=_LINE, line=_LINE, read=read)

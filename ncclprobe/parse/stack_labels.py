@@ -30,7 +30,10 @@ _MAX_LABEL = 300
 
 @dataclass(slots=True)
 class Section:
-    """Lines of one writer, without label, colours and line ends; None and empty text: the label does not say."""
+    """Lines of one writer, without label, colours and line ends; None and empty text: the label does not say.
+
+    `is_headed`: a line above them says whose they are.
+    """
 
     rank: int | None = None
     local_rank: int | None = None
@@ -38,6 +41,7 @@ class Section:
     host: str = ""
     title: str = ""
     lines: list[str] = field(default_factory=list)
+    is_headed: bool = False
 
 
 def split(text: str) -> list[Section]:

@@ -61,14 +61,18 @@ def _by_xid(case: Case, sourced: Sourced[Xid], rank: int) -> Finding:
 
 
 def _confidence(case: Case, sourced: Sourced[Xid], rank: int) -> Confidence:
-    """Of a line with another process's pid only its time shows that it is of this job, and not of the one before."""
+    """Of a line with another process's pid only its time shows that it is of this job, and not of the one before.
+
+    So it does of a rank that issued the call of the others, and waited in it like them.
+    """
     xid = sourced.record
     near = nearness(xid.when_ns, find_onset(case.logs))
     is_foreign = (
         xid.pid is not None
         and case.owner_of(host_of_line(case, sourced.record.host, sourced.artifact), xid.pid) is None
     )
-    if (near is Nearness.UNKNOWN and is_foreign) or near is Nearness.SHIFTED:
+    has_waited_too = any(said.record.rank == rank for said in case.logs.of(WorkTimeout))
+    if (near is Nearness.UNKNOWN and (is_foreign or has_waited_too)) or near is Nearness.SHIFTED:
         return Confidence.POSSIBLE
     return Confidence.CERTAIN if _others_waited(case, rank) else Confidence.PROBABLE
 

@@ -5,7 +5,7 @@ victim; the one without a line is the suspect, and the one whose settings differ
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ncclprobe.analyze.case import Case
 from ncclprobe.analyze.detector import Detector
@@ -151,6 +151,9 @@ def _never_joined(case: Case) -> Iterator[Finding]:
     """Ranks without a line, while the others wait for everybody."""
     waiting = _waiting_at_start(case)
     arrived = set(waiting) | {s.record.rank for s in case.logs.of(Activity, StoreTimeout) if s.record.rank is not None}
+    heard = case.logs.heard & set(case.expected)
+    if _is_counted(case, heard):
+        arrived |= heard
     absent = tuple(rank for rank in case.expected if rank not in arrived)
     if not waiting or not absent or case.world_size is None or _is_training(case):
         return
@@ -181,7 +184,7 @@ def _is_training(case: Case) -> bool:
     return any(what.phase == "training" for _, what in case.logs.facts(Activity))
 
 
-def _is_counted(case: Case, arrived: set[int]) -> bool:
+def _is_counted(case: Case, arrived: Collection[int]) -> bool:
     """Whether the store counted exactly those that are heard: then the others are those that did not come."""
     counts = {what.joined for _, what in case.logs.facts(StoreWait) if what.world_size == case.world_size}
     return len(arrived) in counts and max((count or 0) for count in counts) == len(arrived)

@@ -14,6 +14,7 @@ from ncclprobe.analyze.phases import Phase
 from ncclprobe.analyze.positions import Child, Position
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.folding import name_ranks
+from ncclprobe.model.frames import KERNEL
 from ncclprobe.model.report import BlockedOn, Cause, CodeLocation, Confidence, Finding
 
 _CAUSES = {
@@ -45,6 +46,8 @@ def detect(case: Case) -> Iterator[Finding]:
     """Ranks outside collectives, by what they are doing; nothing unless somebody waits for them."""
     outside = [p for p in case.positions.values() if p.phase in _CAUSES and not _waits_in_c(case, p)]
     waiting = [p for p in case.positions.values() if p.phase.waits_for_ranks or _waits_in_c(case, p)]
+    if not waiting and all(position.phase is Phase.STORAGE for position in outside):
+        waiting = [position for position in case.positions.values() if _sleeps(position)]
     if not outside or not waiting or case.mismatches:
         return
     by_cause: dict[Cause, list[Position]] = defaultdict(list)
@@ -65,13 +68,18 @@ def _waits_in_c(case: Case, position: Position) -> bool:
     return found is not None and _WAITS_IN_C.search(found.record.line(frame.line) or "") is not None
 
 
+def _sleeps(position: Position) -> bool:
+    """Whether only the kernel's frames are known, and none says for what: beside one in storage, for that one."""
+    return position.phase is Phase.UNKNOWN and all(frame.file == KERNEL for frame in position.stack)
+
+
 def _top(position: Position) -> object:
     return next((frame for frame in position.stack if not frame.is_native), None)
 
 
 def _may_wait_in_c(position: Position) -> bool:
     """On a CPU without the interpreter lock: C code, which may compute, or may spin until the GPU has finished."""
-    is_in_c = position.is_active is True and position.gil_owner is None
+    is_in_c = position.is_active is True and position.gil_owner is None and not position.has_rested
     return position.phase is Phase.PYTHON and is_in_c and _top(position) == position.user_frame
 
 
@@ -85,7 +93,14 @@ def _is_shown(case: Case, positions: list[Position], waiting: list[Position]) ->
     if not case.waits.roots and any(position.has_woken for position in waiting):
         return False
     # A rank that waits for its GPU may wait for its own work: only a collective shows that it waits for others.
-    return any(position.phase in _FOR_OTHERS for position in waiting) or case.world_size is not None
+    is_for_others = any(position.phase in _FOR_OTHERS for position in waiting)
+    return is_for_others or case.world_size is not None or _is_one_of_many(case, positions, waiting)
+
+
+def _is_one_of_many(case: Case, positions: list[Position], waiting: list[Position]) -> bool:
+    """Whether one rank, of all that were seen, is where no rank goes that waits for its GPU."""
+    is_clear = all(position.phase in (*_TELLING, Phase.LOCK, Phase.STORAGE) for position in positions)
+    return is_clear and len(positions) == 1 and len(waiting) > 2 and _is_complete(case, 1 + len(waiting))
 
 
 def _finding(case: Case, cause: Cause, positions: list[Position], waiting: list[Position]) -> Finding:

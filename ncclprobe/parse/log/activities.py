@@ -61,7 +61,8 @@ _NEVER = re.compile(r"\s*File \"| {4}[a-z]|[\w.]{1,80}(?:Error|Exception): |\$ "
 # Cheap words: a line without any of them, or a digit, cannot be one of the above.
 _HINTS = ("ing", "ave", "rote", "oad", "ap", "il", "tep", "ter", "poch", "val", "ninja", "batch", "%|", "loss",
           "onsolidat", "model-", "orch.compile", "raph", "init_", "arly", "shar", "elapsed", "db", "lock", "nvcc",
-          "queue", "tens", "est: ", "TUNE", "slow", "etr", "omput", "alculat", "it ", "oss", "ollout")  # fmt: skip
+          "queue", "tens", "est: ", "TUNE", "slow", "etr", "omput", "alculat", "it ", "oss", "ollout",
+          "y/", "ress ", "yes/", "nter your", "assword")  # fmt: skip
 
 
 def doing(text: str) -> Doing | None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 MAX_INNER_LINES = 200
-_TEXTS = ("log", "message", "MESSAGE", "msg", "line", "text", "body")
+_TEXTS = ("log", "message", "MESSAGE", "msg", "line", "text", "body", "textPayload")
+_TRACEBACKS = ("exc_info", "exc_text", "exception", "traceback", "stack_trace")
 _TIMES = ("time", "timestamp", "ts", "@timestamp", "asctime", "__REALTIME_TIMESTAMP")
 _HOSTS = ("host", "hostname", "_HOSTNAME", "node", "node_name", "pod", "pod_name")
 _RANKS = ("rank", "global_rank", "RANK")
@@ -70,18 +71,27 @@ def _from_json(text: str) -> Inner | None:
         return _from_cut_json(text)
     if not isinstance(fields, dict):
         return None
+    fields = _of_cloud(fields)
     written = _first(fields, _TEXTS, str)
     if written is None:
         return None
     kubernetes = fields.get("kubernetes")
     host = _first(fields, _HOSTS, str) or (_first(kubernetes, _HOSTS, str) if isinstance(kubernetes, dict) else None)
     return Inner(
-        lines=_split(written),
+        lines=(*_split(written), *_split(_first(fields, _TRACEBACKS, str) or "")),
         time=_time(_first(fields, _TIMES, (str, int, float))),
         host=host,
         pid=_whole(_first(fields, _PIDS, (str, int))),
         rank=_whole(_first(fields, _RANKS, (str, int))),
     )
+
+
+def _of_cloud(fields: dict[str, Any]) -> dict[str, Any]:
+    """Google's export has the program's own record in `jsonPayload`, and names the pod in the resource's labels."""
+    payload, resource = fields.get("jsonPayload"), fields.get("resource")
+    labels = resource.get("labels") if isinstance(resource, dict) else None
+    pod = labels.get("pod_name") if isinstance(labels, dict) else None
+    return ({"pod_name": pod} if pod else {}) | fields | (payload if isinstance(payload, dict) else {})
 
 
 def _from_cut_json(text: str) -> Inner | None:

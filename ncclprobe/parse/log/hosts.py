@@ -28,6 +28,7 @@ NEEDLES = (
     b"_trace_rank_",
     b"_rank_",
     b"$ ls",
+    b"Remote daemon: ",
 )
 BLOCK_NEEDLES = (b"NODELIST", b"NodeName=")
 
@@ -44,6 +45,8 @@ _SSH = re.compile(
 )
 _SSH_LOST = re.compile(r"\b(?:Timeout|timeout), server (?P<host>\S{1,253}) (?P<how>not responding)")
 _SLURMCTLD = re.compile(r"\b[Nn]odes? (?P<host>[\w.,\[\]-]{1,500}) (?P<how>not respond(?:ing)?(?:, setting DOWN)?)\b")
+# Open MPI 3 to 5, below "ORTE (or PRTE) has lost communication with a remote daemon".
+_DAEMON = re.compile(r"^\s+Remote daemon: (?P<how>\[\S{1,80},\d{1,7}\]) on node (?P<host>[\w.-]{1,253})")
 _SINFO_HEAD = re.compile(r"^(?=.*\bNODELIST\b)(?=.*\bSTATE\b)[A-Z_()/:% ]+$")
 _DOWN_STATE = re.compile(
     r"^(?:down|fail|unk|unknown|no_respond|future|powered_down)[$@+#~%^-]*$|^[a-z+]+[$@+#~%^-]*\*", re.I
@@ -53,7 +56,7 @@ _SCONTROL_STATE = re.compile(r"^\s+State=([A-Z_+*$@#~%^-]{1,100})")
 _KUBECTL = re.compile(r"^(?P<host>[a-z0-9][\w.-]{0,252}) +(?P<how>NotReady(?:,\w+)?|Unknown) +\S")
 _KUBE_EVENT = re.compile(r"\bNode (?P<host>\S{1,253}) status is now: (?P<how>NodeNotReady)")
 _HINTS = ("ping", "PING", "packet", "nreachable", "ssh: ", "server ", "respond", "NODELIST", "NodeName=", "State=",
-          "Not", "Unknown", "_rank_", "trace", "$ ", "rtt ")  # fmt: skip
+          "Not", "Unknown", "_rank_", "trace", "$ ", "rtt ", "daemon")  # fmt: skip
 _LS = re.compile(r"^\$ ls(?: -[\w-]+)* +(?P<path>/\S{1,1000}|\S{1,1000}/?)\s*$|^(?P<head>/\S{1,1000}):$")
 _LS_ROW = re.compile(
     r"^[-l][rwxsStT-]{9}[.+@]? +\d+ \S+ +\S+ +(?P<size>[\d.]+[KMGT]?) +\S+ +\S+ +\S+(?: \+\d{4})? (?P<name>\S{1,1000})"
@@ -79,8 +82,8 @@ class RECOGNIZER:
         yield from self._of_ping(line, text)
         yield from self._of_table(line, text)
         yield from self._of_listing(line, text)
-        words = any(word in text for word in ("ssh: ", "respond", "NotReady", "Unknown"))
-        for pattern in (_SSH, _SSH_LOST, _SLURMCTLD, _KUBECTL, _KUBE_EVENT) if words else ():
+        words = any(word in text for word in ("ssh: ", "respond", "NotReady", "Unknown", "daemon"))
+        for pattern in (_SSH, _SSH_LOST, _SLURMCTLD, _KUBECTL, _KUBE_EVENT, _DAEMON) if words else ():
             match = pattern.search(text)
             if match:
                 for host in expand(match["host"], _MAX_HOSTS):

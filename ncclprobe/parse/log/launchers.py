@@ -14,6 +14,7 @@ from typing import Any
 
 from ncclprobe.model.log import Died, Left, LogEvent, LogFact, Restarted, StoppedByLauncher
 from ncclprobe.parse.log.line import LogLine
+from ncclprobe.parse.log.sections import NEEDLES as SECTION_NEEDLES
 from ncclprobe.parse.log.signals import SIGNAL_WORDS, died, number
 from ncclprobe.parse.text import clean
 
@@ -48,6 +49,10 @@ NEEDLES = (
     b" Bus error ",
     b"not expected)",
     b"; expected)",
+    b"Child process with PID",
+    b"crashed with exit code",
+    b") exited with code",
+    *SECTION_NEEDLES,
 )
 BLOCK_NEEDLES = (b"Root Cause", b"The first process to do so was", b"BAD TERMINATION OF")
 
@@ -75,6 +80,12 @@ def _code(match: _WordsOf) -> _Answer:
     if signal is not None:
         return Died(signal=signal, reason=reason, is_first=is_first), who
     return died(int(groups.get("code") or 1), reason, is_first=is_first), who
+
+
+def _numbered(match: _WordsOf) -> _Answer:
+    """Of one that names every rank: the first in its list is not the first that ended."""
+    fact, who = _code(match)
+    return fact, who | {"rank": int(match["number"])}
 
 
 def _first(match: _WordsOf) -> _Answer:
@@ -126,10 +137,16 @@ _RULES: tuple[tuple[re.Pattern[str], Callable[[_WordsOf], _Answer]], ...] = (
     (re.compile(r"(?:(?P<host>[\w.-]{1,200}): )?ssh exited with exit code (?P<code>\d{1,3})"), _code),
     (re.compile(rf": line \d+: +(?P<pid>\d{{1,9}}) +(?P<signal>{SIGNAL_WORDS})\b"
                 r"(?:.{0,400}?(?<![\w.])RANK=(?P<rank>\d{1,7})\b)?"), _code),
+    # Lightning, on a host; Composer, of all ranks.
+    (re.compile(r"\[rank: (?P<rank>\d{1,7})\] Child process with PID (?P<pid>\d{1,9}) terminated with code "
+                r"(?P<code>-?\d{1,6})"), _code),
+    (re.compile(r"\bRank (?P<number>\d{1,7}) crashed with exit code (?P<code>-?\d{1,6})"), _numbered),
+    (re.compile(r"\bGlobal rank (?P<number>\d{1,7}) \(PID (?P<pid>\d{1,9})\) exited with code (?P<code>-?\d{1,6})"),
+     _numbered),
     (re.compile(r"exited: \S{1,200} \((?:exit status (?P<code>\d{1,3})|terminated by (?P<signal>SIG[A-Z]+)[^)]{0,40})"
                 r"; not expected\)"), _code),
 )  # fmt: skip
-_HINTS = ("xit", "process", "signal", "ABORT", ": line ", "worker group", "orker proc")
+_HINTS = ("xit", "rocess", "signal", "ABORT", ": line ", "worker group", "orker proc")
 _HEAD = re.compile(r"^\s*(Root Cause\b.*|(?:Other )?Failures)\s*:\s*$")
 _FIELD = re.compile(r"^\s*(time|host|rank|exitcode|error_file|traceback|msg)\s*:\s?(.*)$")
 _ENTRY = re.compile(r"^\s*\[\d{1,7}\]:\s*$")

@@ -7,6 +7,7 @@ In: a log, as bytes or as an open file of any length. Out: what its lines tell (
 import importlib
 import io
 import pkgutil
+from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
 from typing import BinaryIO
@@ -16,6 +17,7 @@ from ncclprobe.model.log import LogEvent, OpTrace, Speaker
 from ncclprobe.parse import log as families
 from ncclprobe.parse.log.keeping import KeptEvents, Voices
 from ncclprobe.parse.log.line import Recognizer
+from ncclprobe.parse.log.newest_first import MAX_BYTES, as_in_file, is_newest_first, turned
 from ncclprobe.parse.log.prefix import Prefixes
 from ncclprobe.parse.log.ranks import Claims
 from ncclprobe.parse.log.stream import BLOCK_LINES, Stream
@@ -24,6 +26,7 @@ from ncclprobe.parse.parsed import Parsed
 
 LogRecord = LogEvent | OpTrace | Speaker
 _HEAD_BYTES = 4_096
+_SAMPLE_BYTES = 64 << 10
 
 
 def parse(log: bytes | BinaryIO) -> Parsed[LogRecord]:
@@ -32,6 +35,18 @@ def parse(log: bytes | BinaryIO) -> Parsed[LogRecord]:
     head = source.read(_HEAD_BYTES)
     if b"\0" in head:
         raise ParseError("not a log: it holds binary data")
+    sample = head + source.read(_SAMPLE_BYTES)
+    if not is_newest_first(sample):
+        return _read(source, sample)
+    data = sample + source.read(MAX_BYTES)
+    if len(data) > MAX_BYTES:
+        return _read(source, data)
+    oldest_first, count = turned(data)
+    parsed = _read(io.BytesIO(), oldest_first)
+    return replace(parsed, records=tuple(as_in_file(record, count) for record in parsed.records))
+
+
+def _read(source: BinaryIO, head: bytes) -> Parsed[LogRecord]:
     stream = Stream(source, *_needles(), head=head)
     reader = _Reader(stream)
     for line in whole_lines(stream.lines(), lambda: stream.layout):

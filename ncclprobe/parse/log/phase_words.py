@@ -17,6 +17,7 @@ DATA = "loading data"
 INIT = "setting up communication"
 EXIT = "shutting down"
 DEBUGGER = "in a debugger"
+PROMPT = "waiting for an answer at a terminal"
 LOCK = "waiting for a lock"
 
 
@@ -115,7 +116,7 @@ _PHASES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
         LOGGING,
         ("wandb", "retr", "mlflow", "comet", "neptune", "tensorboard", "clearml", "trackio", "aim"),
         any_of(
-            r"\bwandb: .*(network error|retry|upload|syncing|waiting for)",
+            r"\bwandb: .*(network error|retry|upload|syncing|waiting for|enter your choice|paste an api key)",
             r"\bentering retry loop\b",
             r"\b(mlflow|comet(_ml)?|neptune|tensorboard|clearml)\b.{0,80}(retr|timed? ?out|upload|waiting|synchroni)",
             r"\b(upload|log|push|send|flush)(ing)?\b.{0,60}\bto (mlflow|wandb|comet|neptune|clearml)\b",
@@ -197,6 +198,14 @@ _PHASES: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = (
         any_of(
             r"\bshould_stop=True\b|\bleaving (the )?(fit|training) loop|\b(before|in) teardown\b|\btearing down\b",
             r"\bearly stopping\b.{0,40}\b(triggered|stop)|\bstop(ping)? training\b|\bshutting down\b|\bcleaning up\b",
+        ),
+    ),
+    (
+        PROMPT,
+        ("y/n", "press ", "yes/no", "enter your", "password:"),
+        any_of(
+            r"[\[(](y/n|yes/no)[\])][ :?]{0,3}$|\bpress (enter|any key)\b|\bpassword: ?$",
+            r"\benter your (choice|api key|token)\b.{0,20}:? ?$",
         ),
     ),
     (

@@ -57,6 +57,8 @@ NEEDLES = (
     b"nitializing distributed",
     b"(Pdb",
     b"ipdb> ",
+    b"[y/N]",
+    b"(y/n)",
 )
 """Steps and bars are too many to be told from the middle of a long log: those at its ends are heard anyway."""
 BLOCK_NEEDLES: tuple[bytes, ...] = ()

@@ -44,6 +44,7 @@ NEEDLES = (
     b"nprocs=",
     b"num_local_procs=",
     b"global_rank",
+    b"world_rank=",
     b"host",
 )
 BLOCK_NEEDLES: tuple[bytes, ...] = ()
@@ -107,6 +108,10 @@ _OWN_PID = re.compile(
     r"|\brank[ =:]{1,2}\d{1,7}\W{1,3}pid[ =:]{1,2}(\d{1,9})\b|\bpid[ =:]{1,2}(\d{1,9})\W{1,3}rank[ =:]{1,2}\d{1,7}\b"
 )
 _SPAWNED = re.compile(r"\bprocess (\d{1,9}) spawned with command: .*--local_rank=(\d{1,5})\b")  # DeepSpeed
+# Ray Train lists its workers: `- (node_id=4f, ip=10.0.0.2, pid=812) world_rank=3, local_rank=1, node_rank=0`.
+_RAY_WORKER = re.compile(
+    r"- \((?:node_id=\w{1,80}, )?ip=(?P<host>[\w.:]{1,100}), pid=(?P<pid>\d{1,9})\) world_rank=(?P<rank>\d{1,7})\b"
+)
 # The launcher's pid is not that of a rank, and waiting ranks quote the size that the store was told.
 _LAUNCHER_LINE = re.compile(r"torch/distributed/(?:run|launch|elastic)|torch\.distributed\.(?:run|elastic)")
 _NO_SIZE = re.compile(r"store[ -]based barrier|^\s{4,}\w|NCCL (?:INFO|WARN)|local_world|tensor.parallel.{0,20}world")
@@ -159,6 +164,11 @@ class RECOGNIZER:
             yield from self._once(line, Setting(name="host", value=name), who | {"rank": rank, "host": name})
 
     def _process(self, line: LogLine, text: str, who: dict[str, Any]) -> Iterator[LogEvent]:
+        worker = _RAY_WORKER.search(text) if "world_rank=" in text else None
+        if worker:
+            own_pid = Setting(name="pid", value=worker["pid"])
+            yield line.event(own_pid, rank=int(worker["rank"]), pid=int(worker["pid"]), host=worker["host"])
+            return
         spawned = _SPAWNED.search(text)
         if spawned:
             pid, local_rank = int(spawned[1]), int(spawned[2])
@@ -185,7 +195,8 @@ def _who(line: LogLine, text: str) -> dict[str, Any]:
     who: dict[str, Any] = {}
     rank = _OWN_RANK.search(text) if any(word in text for word in ("RANK", "ank ", "rank=")) else None
     host, uname = _NAMED_HOST.match(text), _UNAME.match(text)
-    if rank and not (line.rank is not None and "store" in text):
+    is_local = line.local_rank is not None and line.rank is None and "[RANK:" in text
+    if rank and not is_local and not (line.rank is not None and "store" in text):
         who["rank"] = int(next(group for group in rank.groups() if group))
     if host or uname:
         who["host"] = uname["host"] if uname else next(group for group in host.groups() if group) if host else None

@@ -15,6 +15,8 @@ from typing import Any
 
 from ncclprobe.model.frames import Frame
 from ncclprobe.model.log import Died, LogEvent, Raised
+from ncclprobe.parse.log.asides import NEEDLES as ASIDE_NEEDLES
+from ncclprobe.parse.log.asides import Aside, Asides
 from ncclprobe.parse.log.failures import classify
 from ncclprobe.parse.log.line import LogLine
 from ncclprobe.parse.text import clean
@@ -28,6 +30,7 @@ NEEDLES = (
     b"DataLoader worker (pid",
     b'"py_callstack"',
     b"(local_rank:",
+    *ASIDE_NEEDLES,
 )
 BLOCK_NEEDLES = (b"Traceback (most recent call last)", b'  File "')
 
@@ -80,6 +83,7 @@ class _Traceback:
         self.is_chained = False  # what follows came after what was read
         self.is_group = False  # more exceptions of one group may follow, each raised on its own
         self.cause: tuple[LogLine, Raised] | None = None
+        self.aside = Aside.NONE
 
     def ends_before(self, number: int) -> bool:
         """Whether only its exception is missing, and the line of this number is the next."""
@@ -137,6 +141,7 @@ class RECOGNIZER:
         self._open: dict[str, _Traceback] = {}
         self._table: dict[str, dict[str, Any]] = {}
         self._error: LogLine | None = None
+        self._asides = Asides()
 
     def feed(self, line: LogLine) -> Iterator[LogEvent]:
         """A traceback is told when the first line after it comes."""
@@ -152,6 +157,7 @@ class RECOGNIZER:
             yield from _events(before)
         if line.speaker not in self._open and (_HEADER in text or _FRAME.search(text)):
             yield from self._begin(line, text)
+        self._asides.see(line.speaker, text)
         if line.rank is not None and _ERROR.search(text):
             self._error = line
 
@@ -181,6 +187,7 @@ class RECOGNIZER:
         in_table = re.match(r"\s*traceback\s*: ", text) is not None
         who = self._table.pop(line.speaker, {}) if in_table else self._signed(line, text)
         traceback = self._open[line.speaker] = _Traceback(line, who)
+        traceback.aside = self._asides.before(line.speaker)
         _takes(traceback, line, text)
 
     def _signed(self, line: LogLine, text: str) -> dict[str, Any]:
@@ -276,9 +283,9 @@ def _takes_after(traceback: _Traceback, plain: str) -> bool:
 def _events(traceback: _Traceback) -> Iterator[LogEvent]:
     """A stack without an exception is told only where a head says that it is a traceback."""
     found = traceback.result()
-    if found is None or not (traceback.has_header or found[1].exception):
+    if found is None or traceback.aside is Aside.IGNORED or not (traceback.has_header or found[1].exception):
         return
-    line, fact = found
+    line, fact = found[0], replace(found[1], is_aside=traceback.aside is Aside.THREAD)
     if traceback.has_label and line.rank is None and line.pid is None:
         line = replace(line, number=traceback.first_line.number)  # where a label stands that names the process
     who = dict(traceback.who)

@@ -88,6 +88,12 @@ def test_local_ranks_are_global_ones_on_one_host_only() -> None:
     assert list(positions({"x.txt": one, "y.txt": one.replace("Process 7", "Process 8")})) == []
 
 
+@pytest.mark.parametrize(("world_size", "ranks"), [(2, [0, 1]), (3, [0, 1]), (4, [])])
+def test_local_ranks_of_a_job_that_has_as_many_elsewhere_are_nobodys(world_size: int, ranks: list[int]) -> None:
+    one = "".join(labelled(py_spy(TRAIN, pid=70 + n), f"[default{n}]:") for n in range(2))
+    assert list(find_positions(loose({"x.txt": one}), {}, None, world_size)) == ranks
+
+
 def test_launchers_are_no_ranks() -> None:
     agent = "sleep (x.py:1)\n    _invoke_run (torch/distributed/elastic/agent/server/api.py:900)"
     assert positions({"rank0.txt": py_spy(agent)}) == {}

@@ -11,6 +11,7 @@ from ncclprobe.model.job import JobProcess
 from ncclprobe.model.log import LogEvent
 from ncclprobe.model.records import Sourced
 from ncclprobe.model.report import Cause, Confidence, Verdict
+from ncclprobe.model.stacks import StackDump
 from ncclprobe.parse.log.parse import parse
 from tests.evidence import TRAIN, both_looks, evidence, in_backward, processes
 
@@ -65,6 +66,17 @@ def test_others_that_never_woke_or_spin_or_are_not_known_to_wait_for_it(ran_ms: 
 def test_others_that_woke_have_got_what_they_waited_for_so_nobody_is_blamed() -> None:
     found = verdict({0: 20, 1: 20, 2: 20})
     assert (found.cause, found.guilty_ranks) == (Cause.INCONCLUSIVE, ())
+
+
+@pytest.mark.parametrize(("ran_ms", "guilty"), [(3, (1,)), (700, ())], ids=["caught as it woke to poll", "it may work"])
+def test_a_rank_that_is_seen_on_a_cpu_is_at_work_only_if_it_uses_some(ran_ms: float, guilty: tuple[int, ...]) -> None:
+    def active(sourced: Sourced[StackDump]) -> Sourced[StackDump]:
+        threads = tuple(replace(thread, is_active=True, owns_gil=False) for thread in sourced.record.threads)
+        return Sourced(sourced.artifact, replace(sourced.record, threads=threads))
+
+    seen = tuple(active(one) if one.artifact.rank == 1 else one for one in both_looks(ONE_SIDE))
+    found = analyze(evidence(stacks=seen, processes=running({0: 0, 1: ran_ms, 2: 0}))).verdict
+    assert found.guilty_ranks == guilty
 
 
 def steps(*numbers: int) -> str:

@@ -104,3 +104,8 @@ def test_a_plain_listing() -> None:
     events = heard("$ ls", "nccl_trace_rank_0  nccl_trace_rank_1", "/fr/nccl_trace_rank_2", "see nccl_trace_rank_3")
     ranks = [event.what.rank for event in events if isinstance(event.what, DumpWritten)]
     assert ranks == [0, 1, 2]
+
+
+def test_mpirun_loses_a_daemon() -> None:
+    told = ["ORTE has lost communication with a remote daemon.", "", "  HNP daemon   : [[30521,0],0] on node node01"]
+    assert down(*told, "  Remote daemon: [[30521,0],2] on node node03") == ["node03"]

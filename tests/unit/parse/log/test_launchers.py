@@ -35,6 +35,10 @@ DEATHS: list[tuple[str, int | None, int | None, dict[str, Any]]] = [
     ("pdsh@head: node03: ssh exited with exit code 255", 255, None, {"host": "node03"}),
     ("run.sh: line 14: 59246 Killed                  python train.py", None, 9, {"pid": 59246}),
     ("bash: line 1:  77 Segmentation fault      (core dumped) python x", None, 11, {"pid": 77}),
+    ("[rank: 2] Child process with PID 6204 terminated with code -11. Forcefully terminating all other processes", None,
+     11, {"rank": 2, "pid": 6204}),
+    ("ERROR:composer.cli.launcher:Rank 5 crashed with exit code -6.", None, 6, {"rank": 5}),
+    ("Global rank 3 (PID 703) exited with code 1", 1, None, {"rank": 3, "pid": 703}),
     ("INFO exited: train_3 (terminated by SIGKILL; not expected)", None, 9, {}),
     ("INFO exited: train_3 (exit status 137; not expected)", None, 9, {}),
 ]  # fmt: skip

@@ -15,12 +15,16 @@ from ncclprobe.parse.log.phase_words import (
     LOCK,
     LOGGING,
     PREPROCESSING,
+    PROMPT,
 )
 
 
 @pytest.mark.parametrize(
     ("phase", "text"),
     [
+        (PROMPT, "Do you wish to run the custom code? [y/N] "),
+        (PROMPT, "Press Enter to continue..."),
+        (LOGGING, "wandb: Enter your choice: "),
         (CHECKPOINT, "Saving model weights to /x/epoch3.pt"),
         (CHECKPOINT, "=> saving checkpoint 'ckpt_12.pth.tar'"),
         (CHECKPOINT, "Saving optimizer state (this can take a while)"),

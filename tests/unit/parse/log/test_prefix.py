@@ -87,6 +87,45 @@ def test_mpirun() -> None:
         assert (said.line.text, said.claim) == ("x", Claim(kind="mpi", number=3))
 
 
+def test_sagemaker_names_the_rank_and_its_host() -> None:
+    said = only("[1,mpirank:5,algo-2]<stdout>:x")
+    assert (said.line.text, said.line.host, said.claim) == ("x", "algo-2", Claim(kind="mpi", number=5))
+
+
+def test_a_time_before_a_label() -> None:
+    said = only("Tue Mar  3 14:00:10 2026[1,6]<stderr>:[rank6]: x")
+    assert (said.line.text, said.line.rank, said.claim) == ("x", 6, Claim(kind="mpi", number=6))
+    assert said.line.when_ns == 1_772_546_410_000_000_000
+
+
+def test_a_role_named_rank_counts_per_host() -> None:
+    line = only("[rank5]:step 3", has_role_labels=True).line
+    assert (line.text, line.rank, line.local_rank) == ("step 3", None, 5)
+    line = only(f"[rank5]:[rank13]:{TORCH}x", has_role_labels=True).line
+    assert (line.text, line.rank, line.local_rank) == (f"[rank13]:{TORCH}x", 13, 5)
+    assert only("1: [rank5]: [rank13]: x", has_role_labels=True, has_tasks=True).line.rank == 13
+
+
+def test_a_logger_that_counts_per_host() -> None:
+    text = "[2026-09-14 06:00:10,1] [INFO] [a.b] [PID:91] [RANK:2] x"
+    line = only(text, has_ranks_per_host=True).line
+    assert (line.rank, line.local_rank, line.pid) == (None, 2, 91)
+
+
+def test_labels_of_grep() -> None:
+    for text in ("out/rank_3/stderr.log:x", "out/rank_3/stderr.log:17:x"):
+        line = only(text, has_files=True).line
+        assert (line.text, line.rank) == ("x", 3)
+    assert only("out/rank_3/stderr.log:x").line.rank is None
+    assert only("run/attempt_0/2/stdout.log:x", has_files=True).line.local_rank == 2
+
+
+def test_lines_below_a_heading_are_of_its_rank() -> None:
+    prefixes = Prefixes(Layout)
+    texts = ["==> logs/rank2.log <==", "step 3", "[rank7]: x", "==> notes.txt <==", "y"]
+    assert [said.line.rank for text in texts for said in prefixes.read(1, text)] == [None, 2, 7, None, None]
+
+
 def test_inference_servers_name_axes() -> None:
     assert only("(Worker_TP1 pid=3920, ip=10.0.0.1) x").claim == Claim(kind="grid", axes=(("TP", 1),))
     assert only("(VllmWorker_PP1_TP3 pid=39) x").claim == Claim(kind="grid", axes=(("PP", 1), ("TP", 3)))
@@ -126,6 +165,14 @@ def test_a_clock_in_front_of_torchs_line_is_no_line() -> None:
         ('{"message":"x","rank":4,"hostname":"n1","pid":17,"timestamp":1778013671.5}', "x", "n1", 17, 4),
         ('{"log":"x","kubernetes":{"pod_name":"p-0","host":"n2"}}', "x", "n2", None, None),
         ('{"MESSAGE":"x","_HOSTNAME":"n1","_PID":"17","__REALTIME_TIMESTAMP":"1778013671500000"}', "x", "n1", 17, None),
+        (
+            '{"textPayload":"x","resource":{"labels":{"pod_name":"p-1"}},"timestamp":"2026-05-05T20:41:11.5Z"}',
+            "x",
+            "p-1",
+            None,
+            None,
+        ),
+        ('{"jsonPayload":{"message":"x","rank":2},"timestamp":"2026-05-05T20:41:11.5Z"}', "x", None, None, 2),
         ('{"log":"[rank3]: it said \\"x', 'it said "x', None, None, 3),
         ('{"loss": 0.5, "epoch": 1}', '{"loss": 0.5, "epoch": 1}', None, None, None),
         ("{'loss': 0.5}", "{'loss': 0.5}", None, None, None),
@@ -136,6 +183,12 @@ def test_json(text: str, rest: str, host: "str | None", pid: "int | None", rank:
     assert (line.text, line.host, line.pid, line.rank) == (rest, host, pid, rank)
     if "time" in text.lower():
         assert line.when_ns == 1_778_013_671_500_000_000
+
+
+def test_a_json_logger_keeps_the_traceback_apart() -> None:
+    text = '{"message":"failed","rank":2,"exc_info":"Traceback (most recent call last):\\n  File \\"a.py\\", line 1"}'
+    assert [said.line.text[:9] for said in read(text)] == ["failed", "Traceback", '  File "a']
+    assert {said.line.rank for said in read(text)} == {2}
 
 
 def test_colours_inside_json() -> None:

@@ -136,3 +136,12 @@ def test_more_words_for_the_size_of_the_world(text: str) -> None:
 def test_where_a_rank_says_that_it_runs(text: str, host: str | None) -> None:
     found = [(e.rank, e.host) for e in heard(text) if isinstance(e.what, Setting) and e.what.name == "host"]
     assert found == ([] if host is None else [(8, host)])
+
+
+def test_ray_train_lists_its_workers() -> None:
+    (event,) = heard("- (node_id=4fa, ip=10.0.3.7, pid=3305) world_rank=5, local_rank=1, node_rank=1", pid=800)
+    assert (event.rank, event.pid, event.host) == (5, 3305, "10.0.3.7")
+
+
+def test_a_local_rank_of_a_logger_is_no_setting() -> None:
+    assert not [event for event in heard("[PID:91] [RANK:2] x", pid=91, local_rank=2) if event.rank is not None]

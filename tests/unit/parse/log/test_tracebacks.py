@@ -271,3 +271,17 @@ def test_a_worker_under_the_launchers_wrapper_has_an_exception_of_its_own() -> N
     wrapper = '  File "/e/torch/distributed/elastic/multiprocessing/errors/__init__.py", line 357, in wrapper'
     own = raised("Traceback (most recent call last):", wrapper, '  File "/app/a.py", line 3, in f', "ValueError: x")
     assert own.failure is Failure.PYTHON
+
+
+@pytest.mark.parametrize(
+    "above", [["Exception in thread Thread-3 (push):"], ["Task exception was never retrieved", "f"]]
+)
+def test_what_ends_a_thread_or_a_task_only_is_marked(above: list[str]) -> None:
+    assert raised(*above, HEAD, *FRAMES, "ValueError: x").is_aside
+    assert not raised(*above, "a", "b", "c", "d", HEAD, *FRAMES, "ValueError: x").is_aside
+    assert not raised(HEAD, *FRAMES, "ValueError: x").is_aside
+
+
+@pytest.mark.parametrize("above", ["Exception ignored in: <function Pool.__del__ at 0x7f>", "--- Logging error ---"])
+def test_what_python_drops_ended_nothing(above: str) -> None:
+    assert heard(above, HEAD, *FRAMES, "ValueError: x", "step 4") == []

@@ -53,6 +53,7 @@ def test_numbers_are_those_of_the_first_part() -> None:
     "lines",
     [
         LONG,
+        ["NAME          READY   STATUS      RESTARTS   AGE", "bert-worker-0 1/1     Running     0          63m", "bert-worker-1 0/1     OOMKilled   0          63m"],
         [f"step {step:4} | loss 1.0000 | grad_norm 0.5000 | 10.0 ms | mem 40.1 GiB" for step in range(50)],
         ["W0401 a.py:8] ****", "W0401 a.py:8] Setting OMP_NUM_THREADS for each process to be 1 in default, please", "*****"] * 3,
         ["Traceback (most recent call last):", '  File "/opt/venv/lib/python3.12/site-packages/torch/_tensor.py", line 9, in f', "    g()"] * 3,
@@ -73,3 +74,17 @@ def test_layout_of_labels() -> None:
     assert not Layout.of(b"a\nb\n1: c\n").has_tasks
     assert Layout.of(b"node01: a\nnode02: b\n").hosts == {"node01", "node02"}
     assert not Layout.of(b"INFO: a\nmain.py: b\nEpoch: 3\n").hosts
+
+
+def test_whose_numbers_labels_are() -> None:
+    two = "".join(f"[rank{local}]:[rank{local + 8}]:[E903 01:02:03.4 a.cpp:1] x\n" for local in range(4)).encode()
+    assert Layout.of(two).has_role_labels
+    assert not Layout.of(two + b"[rank1]:[E903 01:02:03.4 a.cpp:1] x\n").has_role_labels  # torch's own label, alone
+    assert not Layout.of(b"[rank1]:[rank1]: x\n" * 3).has_role_labels
+    logged = b"[PID:91] [RANK:2] x\n"
+    assert Layout.of(logged + b"[rank9]:[E903 01:02:03.4 a.cpp:1] x\n").has_ranks_per_host
+    assert not Layout.of(logged + b"[rank1]:[E903 01:02:03.4 a.cpp:1] x\n").has_ranks_per_host
+    assert not Layout.of(logged).has_ranks_per_host
+    assert Layout.of(b"2026-03-03 10:00:00 3: x\n2026-03-03 10:00:01 2: y\n").has_tasks
+    assert Layout.of(b"a/rank3.log:x\na/rank4.log:y\n").has_files
+    assert not Layout.of(b"saved to\nout.log:x\ny\nz\n").has_files
