@@ -105,9 +105,10 @@ class Case:
         return self.ranks[rank].host if rank in self.ranks else self.logs.host_of.get(rank)
 
     def ranks_of_host(self, host: str) -> tuple[int, ...]:
-        """Ranks that run there, in order."""
+        """Ranks that run there, or in a pod there, in order."""
         everyone = {*self.ranks, *self.logs.host_of}
-        return tuple(rank for rank in sorted(everyone) if self.host_of(rank) == host)
+        nodes = self.logs.node_of
+        return tuple(rank for rank in sorted(everyone) if host in (own := self.host_of(rank), nodes.get(own or "")))
 
     def owner_of(self, host: str | None, pid: int | None) -> int | None:
         """The rank whose own process, or whose child's, has that pid; a host that is not known may be any."""

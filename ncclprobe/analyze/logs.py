@@ -68,7 +68,7 @@ _PREFIX = re.compile(r"^(?:\[rank\d+\]:)?\[[EWI]\d* ?[^\]]*\] (?:\[(?:PG|Rank) [
 class Logs:
     """`by_fact`: events by the class of their fact, in order of time. `heard`: ranks with a line of their own.
 
-    `members`: of process groups. `foreign`: files of another job, left out.
+    `node_of`: pod -> the node that it is on. `members`: of process groups. `foreign`: files of another job, left out.
     """
 
     by_fact: dict[type, tuple[Said, ...]] = field(default_factory=dict)
@@ -77,6 +77,7 @@ class Logs:
     speakers: dict[int, Sourced[Speaker]] = field(default_factory=dict)
     rank_of: dict[Process, int] = field(default_factory=dict)
     host_of: dict[int, str] = field(default_factory=dict)
+    node_of: dict[str, str] = field(default_factory=dict)
     world_size: int | None = None
     members: Members = field(default_factory=Members)
     foreign: tuple[str, ...] = ()
@@ -106,8 +107,8 @@ class Logs:
         return ranks.pop() if len(ranks) == 1 and not host else None
 
     def ranks_on(self, host: str) -> tuple[int, ...]:
-        """Ranks known to run there."""
-        return tuple(sorted(rank for rank, other in self.host_of.items() if other == host))
+        """Ranks known to run there, or in a pod there."""
+        return tuple(sorted(rank for rank, other in self.host_of.items() if host in (other, self.node_of.get(other))))
 
 
 def moment(said: Said) -> tuple[int, str, int]:
@@ -154,6 +155,7 @@ def join_logs(evidence: Evidence) -> Logs:
         speakers=speakers,
         rank_of=rank_of,
         host_of=_hosts(said, rank_of),
+        node_of=dict(_nodes(said)),
         world_size=_world_size(said),
         members=members,
         foreign=foreign,
@@ -315,6 +317,13 @@ def _hosts(events: list[Said], rank_of: dict[Process, int]) -> dict[int, str]:
         if said.record.rank is not None and said.record.host and said.record.rank not in hosts:
             hosts[said.record.rank].add(said.record.host)
     return {rank: names.pop() for rank, names in sorted(hosts.items()) if len(names) == 1}
+
+
+def _nodes(events: list[Said]) -> Iterator[tuple[str, str]]:
+    for said in events:
+        what = said.record.what
+        if isinstance(what, Setting) and what.name == "node" and said.record.host:
+            yield said.record.host, what.value
 
 
 def _world_size(events: list[Said]) -> int | None:

@@ -1,7 +1,6 @@
-"""What Slurm, Kubernetes and systemd say of processes that ended.
+"""What Slurm and systemd say of processes that ended.
 
-In: lines of `srun`, `slurmstepd`, `kubectl describe pod`, `kubectl get pods`, events, `docker inspect` and the journal.
-Out: `Died`, `StoppedByLauncher`, `HostDown` for a failed node, and `Setting` for a pod's node.
+In: lines of `srun`, `slurmstepd` and the journal. Out: `Died`, `StoppedByLauncher`, `HostDown` for a failed node.
 
 A Slurm task is a rank only where each rank is a task: where srun's labels (`5: `) stand before lines that name that
 rank themselves, and no other. Else its number stands in the event's reason only (`task 5: Killed`). After a step is
@@ -12,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ncclprobe.model.log import Died, HostDown, LogEvent, Setting, StoppedByLauncher
+from ncclprobe.model.log import Died, HostDown, LogEvent, StoppedByLauncher
 from ncclprobe.parse.log.host_lists import expand
 from ncclprobe.parse.log.line import LogLine
 from ncclprobe.parse.log.signals import died, number
@@ -24,19 +23,11 @@ NEEDLES = (
     b"srun: Job step aborted",
     b"srun: Force Terminated",
     b"slurmstepd: error",
-    b"OOMKill",
-    b"Exit Code:",
-    b"exitCode",
-    b"ExitCode",
-    b"Evicted",
-    b"Last State:",
-    b"Node: ",
-    b"Terminated",
     b"systemd",
     b"status=9/KILL",
     b"oom-kill",
 )
-BLOCK_NEEDLES = (b"Last State:", b"State:          Terminated", b"terminated:")
+BLOCK_NEEDLES: tuple[bytes, ...] = ()
 
 _MAX_REASON = 300
 _MAX_HOSTS = 64
@@ -62,24 +53,14 @@ _UNIT = re.compile(r"(\S{1,200}): Main process exited, code=(?:killed|dumped|exi
 _UNIT_MEMORY = re.compile(
     r"(\S{1,200}): (?:A process of this unit has been killed by the OOM killer|Failed with result 'oom-kill')"
 )
-_POD_ROW = re.compile(r"^(?P<pod>[a-z0-9][\w.-]{1,252}) +\d+/\d+ +(?P<status>OOMKilled|Evicted|NodeLost|Error)\b")
-_POD_NAME = re.compile(r"^(?:Name: +|  name: )(?P<pod>[a-z0-9][\w.-]{1,252})\s*$")
-_POD_NODE = re.compile(r"^Node: +(?P<node>[\w.-]{1,253})(?:/[\w.:]{1,100})?\s*$")
-_POD_FIELD = re.compile(
-    r'^\s*"?(?P<key>Reason|Exit Code|reason|exitCode|ExitCode|OOMKilled|Message|message)"?: +"?(?P<value>[^",]{1,300})'
-)
-_POD_STATE = re.compile(r"^\s*(?:(?:Last )?State: +(?P<state>\w+)|(?P<yaml>terminated|running|waiting):)")
-_POD_KILL = re.compile(r"OOMKilling\b.*Killed process (\d{1,9})")
-_LOW_MEMORY = re.compile(r"low on resource: memory")
 
 
 class RECOGNIZER:
-    """Single lines, and the state of a container over a few."""
+    """Single lines; whether srun is stopping is remembered."""
 
     def __init__(self) -> None:
         self._is_stopping = False
         self._tasks = _Tasks()
-        self._pod = _Pod()
 
     def feed(self, line: LogLine) -> Iterator[LogEvent]:
         """What one line tells; a container's end is told with its exit code."""
@@ -89,12 +70,10 @@ class RECOGNIZER:
             yield from self._of_slurm(line, text)
         elif "ystemd" in text or "due to memory" in text or ".service: " in text or ".scope: " in text:
             yield from _of_systemd(line, text)
-        else:
-            yield from self._pod.feed(line, text)
 
     def end(self) -> Iterator[LogEvent]:
-        """A container's end of which no exit code was seen."""
-        yield from self._pod.told()
+        """Nothing is left open."""
+        yield from ()
 
     def _of_slurm(self, line: LogLine, text: str) -> Iterator[LogEvent]:
         nobody: dict[str, Any] = {"rank": None, "pid": None, "host": line.host}
@@ -151,62 +130,6 @@ class _Tasks:
     def rank(self, task: int) -> int | None:
         """The task's number, where that is a rank."""
         return task if self._is_shown and not self._is_wrong else None
-
-
-class _Pod:
-    """The container that `kubectl describe`, its YAML, or `docker inspect` shows field by field."""
-
-    def __init__(self) -> None:
-        self.pod: str | None = None
-        self.is_ended = False
-        self.reason = ""
-        self.code: int | None = None
-        self.line: LogLine | None = None
-
-    def feed(self, line: LogLine, text: str) -> Iterator[LogEvent]:
-        """Told with the exit code, which comes after the reason in `describe` and before it in YAML and JSON."""
-        name, row, state = _POD_NAME.match(text), _POD_ROW.match(text), _POD_STATE.match(text)
-        field, kill, node = _POD_FIELD.match(text), _POD_KILL.search(text), _POD_NODE.match(text)
-        if name or state:
-            yield from self.told()
-            self.pod = name["pod"] if name else self.pod
-            self.is_ended = state is not None and (state["state"] or state["yaml"]).lower() == "terminated"
-        elif node and self.pod is not None:
-            yield line.event(Setting(name="node", value=node["node"]), host=self.pod)
-        elif row:
-            is_memory = row["status"] == "OOMKilled"
-            reason = clean(text.strip(), _MAX_REASON)
-            is_killed = is_memory or row["status"] == "Evicted"
-            yield line.event(Died(signal=9 if is_killed else None, reason=reason, is_memory=is_memory), host=row["pod"])
-        elif kill:
-            fact = Died(signal=9, reason=clean(text.strip(), _MAX_REASON), is_memory=True)
-            yield line.event(fact, pid=int(kill[1]), host=self.pod or line.host)
-        elif field:
-            yield from self._field(line, field["key"].lower(), field["value"].strip())
-
-    def _field(self, line: LogLine, key: str, value: str) -> Iterator[LogEvent]:
-        if key in ("reason", "oomkilled") and value in ("OOMKilled", "true", "Evicted", "Error", "ContainerCannotRun"):
-            self.reason, self.line = "OOMKilled" if value == "true" else value, line
-        elif key in ("exit code", "exitcode") and value.isdigit() and len(value) < 4 and self._is_of_container(line):
-            self.code, self.line = int(value), self.line or line
-        elif key == "message" and _LOW_MEMORY.search(value) and self.reason == "Evicted":
-            self.reason = clean(f"Evicted: {value}", _MAX_REASON)
-        yield from self.told() if self.code is not None and self.reason else ()
-
-    def _is_of_container(self, line: LogLine) -> bool:
-        """An exit code with neither a state nor a container's reason around it may be anybody's."""
-        return self.is_ended or bool(self.reason) or '"ExitCode"' in line.text
-
-    def told(self) -> Iterator[LogEvent]:
-        """What was read so far, once."""
-        line, reason, code = self.line, self.reason, self.code
-        self.line, self.reason, self.code, self.is_ended = None, "", None, False
-        is_memory = reason == "OOMKilled" or "low on resource: memory" in reason
-        if line is None or not (code or reason):
-            return
-        fact = Died(signal=9, reason=reason, is_memory=True) if is_memory and code in (None, 137) else None
-        who = {"host": self.pod or line.host}
-        yield line.event(fact or died(code or 1, reason or f"exit code {code}", is_memory=is_memory), **who)
 
 
 def _of_systemd(line: LogLine, text: str) -> Iterator[LogEvent]:

@@ -1,8 +1,8 @@
-"""What Slurm, Kubernetes and systemd say of ended processes."""
+"""What Slurm and systemd say of ended processes."""
 
 import pytest
 
-from ncclprobe.model.log import Died, HostDown, LogEvent, Setting, StoppedByLauncher
+from ncclprobe.model.log import Died, HostDown, LogEvent, StoppedByLauncher
 from ncclprobe.parse.log.host_lists import expand
 from ncclprobe.parse.log.line import LogLine
 from ncclprobe.parse.log.schedulers import RECOGNIZER
@@ -68,25 +68,6 @@ def test_a_failed_node(text: str) -> None:
     assert event.what.host == event.host == "node03"
 
 
-DESCRIBED = """\
-Name:             train-worker-3
-Node:             node03/10.0.0.3
-    Last State:     Terminated
-      Reason:       OOMKilled
-      Exit Code:    137
-      Started:      Tue, 03 Mar 2026 10:00:00 +0000""".splitlines()
-
-
-def test_a_described_pod() -> None:
-    node, event = heard(*DESCRIBED)
-    assert isinstance(event.what, Died)
-    assert isinstance(node.what, Setting)
-    assert (node.what.name, node.host) == ("node", "train-worker-3")
-    assert (event.host, event.what.signal, event.what.is_memory) == ("train-worker-3", 9, True)
-    *_, cut = heard(*DESCRIBED[:-2])
-    assert cut.what == event.what
-
-
 def labelled(*lines: tuple[int, int | None]) -> list[LogEvent]:
     """Lines behind srun's labels that name a rank, then a killed task."""
     said = [LogLine(number=1, text="x", speaker=f"{task}:", rank=rank) for task, rank in lines]
@@ -106,29 +87,6 @@ def labelled(*lines: tuple[int, int | None]) -> list[LogEvent]:
 )
 def test_a_task_is_a_rank_where_labels_show_it(lines: tuple[tuple[int, int | None], ...], rank: int | None) -> None:
     assert [event.rank for event in labelled(*lines)] == [rank]
-
-
-@pytest.mark.parametrize(
-    ("lines", "status", "signal", "is_memory"),
-    [
-        (["    State:          Terminated", "      Reason:       Error", "      Exit Code:    1"], 1, None, False),
-        (["    Last State:     Terminated", "      Reason:       Error", "      Exit Code:    137"], None, 9, False),
-        (["      terminated:", "        exitCode: 137", "        reason: OOMKilled"], None, 9, True),
-        (['            "OOMKilled": true,', '            "ExitCode": 137,'], None, 9, True),
-        (["Reason:           Evicted", "Message:          The node was low on resource: memory. Th"], None, 9, True),
-        (["train-worker-3   0/1   OOMKilled   1 (2m ago)   10m"], None, 9, True),
-        (["  Warning  OOMKilling  4m  kernel-monitor  out of memory: Killed process 59246 (p)"], None, 9, True),
-    ],
-)  # fmt: skip
-def test_containers(lines: list[str], status: int | None, signal: int | None, is_memory: bool) -> None:
-    (event,) = heard(*lines)
-    assert isinstance(event.what, Died)
-    assert (event.what.exit_status, event.what.signal, event.what.is_memory) == (status, signal, is_memory)
-
-
-def test_a_container_that_ended_well() -> None:
-    assert heard("    State:          Terminated", "      Reason:       Completed", "      Exit Code:    0") == []
-    assert heard("    State:          Running", "      Started:      Tue", "  exitCode: 0") == []
 
 
 def test_lists_of_hosts() -> None:
