@@ -18,6 +18,7 @@ from ncclprobe.model.log import BarrierMissing, DesyncReport, Raised, StoreTimeo
 from ncclprobe.model.report import BlockedOn, Cause, Confidence, Finding
 
 _WAITED = re.compile(r"Timed out waiting \d+ ?ms for|timed out in blocking wait")
+_CAME = "successfully reached monitoredBarrier"
 _FIX = "Free those ranks (their stacks say from what), or let the others do the same work instead of waiting for it."
 
 
@@ -48,13 +49,29 @@ def _is_echo(said: Said) -> bool:
 
 
 def _named(case: Case) -> Iterator[tuple[tuple[int, ...], Said]]:
-    for said, missing in case.logs.facts(BarrierMissing):
-        if said.record.rank in (None, 0):  # who reports is rank 0 of its group: another one's group is a smaller one
-            yield tuple(sorted(missing.ranks)), said
+    yield from _missing(case)
     for said, report in case.logs.facts(DesyncReport):
         numbers = {*report.absent, *report.unfinished}
         absent = case.logs.members.meant(numbers, _known_members(case, report))
         if absent and len(absent) < len(case.expected):
+            yield absent, said
+
+
+def _missing(case: Case) -> Iterator[tuple[tuple[int, ...], Said]]:
+    """Who reports is rank 0 of its group. Where another rank than 0 does, groups are smaller than the job.
+
+    A rank that reports, or came to a barrier itself, is in it: it is not the one that is meant.
+    """
+    reports = list(case.logs.facts(BarrierMissing))
+    reporters = {said.record.rank for said, _ in reports}
+    came = reporters | {said.record.rank for said, what in case.logs.facts(Raised) if _CAME in what.message}
+    for said, missing in reports:
+        rank = said.record.rank
+        if reporters <= {None, 0}:
+            absent: tuple[int, ...] | None = tuple(sorted(missing.ranks))
+        else:
+            absent = case.logs.members.meant(missing.ranks, {0: rank}) if rank is not None else None
+        if absent and not came & set(absent):
             yield absent, said
 
 

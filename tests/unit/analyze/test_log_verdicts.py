@@ -247,3 +247,28 @@ def test_a_rank_with_another_world_size_is_no_other_job(tmp_path: Path) -> None:
     wrong = "[rank3]: world_size=8\n" + timeout(3, 50)
     report = report_on(tmp_path, a_log=WORLD + timeouts((0, 1, 2), 50), b_log=wrong)
     assert not any("another job" in gap.why for gap in report.gaps)
+
+
+def did_not_come(reporter: int, number: int) -> str:
+    """Rank 0 of a group reports a number inside it."""
+    return f"[rank{reporter}]: RuntimeError: [Rank 0]: Ranks {number} failed to pass monitoredBarrier in 30000 ms\n"
+
+
+CAME = (
+    "Rank 1 successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please "
+    "check rank 0 logs for faulty rank."
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "guilty"),
+    [
+        (did_not_come(0, 1), (1,)),
+        (did_not_come(0, 1) + did_not_come(1, 1), ()),
+        (did_not_come(0, 1) + did_not_come(2, 1), ()),
+        (did_not_come(0, 1) + traceback(1, f"RuntimeError: {CAME}"), ()),
+    ],
+    ids=["the job's barrier", "of two groups, and 1 is in one", "of two groups", "1 came to it"],
+)
+def test_who_did_not_come_to_a_monitored_barrier(tmp_path: Path, log: str, guilty: tuple[int, ...]) -> None:
+    assert report_on(tmp_path, train_log=WORLD + log).verdict.guilty_ranks == guilty
