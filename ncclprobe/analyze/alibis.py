@@ -1,11 +1,10 @@
 """Ranks that cannot be the missing one, because they wait for it in the same call as others.
 
-In: `Logs`, and all ranks of the job. Out: the ranks. A call that all have issued ends, so one that times out lacks a
-rank, and it is none of those that report it; what they raised before they issued it, their program has handled.
+In: `Logs`. Out: the ranks. A call that all have issued ends, unless the network or a GPU fails, so one that times out
+lacks a rank, and it is none of those that report it; what they raised before they issued it, their program has handled.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
 
 from ncclprobe.analyze.logs import Logs
 from ncclprobe.model.log import WorkTimeout
@@ -13,14 +12,12 @@ from ncclprobe.model.log import WorkTimeout
 _P2P = ("send", "recv", "coalesced")
 
 
-def find_alibis(logs: Logs, expected: Iterable[int]) -> frozenset[int]:
-    """Nobody, unless somebody else is silent: a call that all wait in may as well hang in a GPU."""
+def find_alibis(logs: Logs) -> frozenset[int]:
+    """Ranks whose own watchdogs gave up a call that those of others gave up, too."""
     in_call: dict[tuple[object, ...], set[int]] = defaultdict(set)
     for said, work in logs.facts(WorkTimeout):
         rank, group = said.record.rank, said.record.group
         if rank is not None and work.op not in _P2P:
             name = group.name if group is not None else None
             in_call[name, work.seq, work.op, work.numel_in, work.numel_out].add(rank)
-    waiting = {rank for ranks in in_call.values() for rank in ranks}
-    is_one_silent = bool(set(expected) - waiting)
-    return frozenset(rank for ranks in in_call.values() if len(ranks) > 1 and is_one_silent for rank in ranks)
+    return frozenset(rank for ranks in in_call.values() if len(ranks) > 1 for rank in ranks)

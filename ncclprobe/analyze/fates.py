@@ -52,7 +52,7 @@ class Fate:
 def find_fates(logs: Logs, expected: Iterable[int] = ()) -> tuple[Fate, ...]:
     """Ranks that failed by themselves, the first in time first. `expected`: all ranks of the job."""
     failed = {said.record.rank for said in logs.of(Raised, Died) if said.record.rank is not None}
-    waiting = find_alibis(logs, expected)
+    waiting = find_alibis(logs)
     fates = [_fate(logs, rank, has_alibi=rank in waiting) for rank in sorted(failed)]
     fates += _of_containers(logs, failed)
     found = tuple(sorted((fate for fate in fates if fate), key=lambda fate: moment(fate.said)))

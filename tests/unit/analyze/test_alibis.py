@@ -24,3 +24,9 @@ def test_an_error_of_the_gpu_stays(tmp_path: Path, error: str) -> None:
 def test_not_in_another_call(tmp_path: Path) -> None:
     log = WORLD + traceback(1, "ValueError: bad row") + timeouts((0, 3), 50) + timeout(1, 49, "BROADCAST", 8)
     assert report_on(tmp_path, train_log=log).verdict.guilty_ranks == (1,)
+
+
+def test_nor_where_all_wait_in_the_call(tmp_path: Path) -> None:
+    log = WORLD + traceback(1, "ValueError: bad row") + timeouts(range(4), 50)
+    verdict = report_on(tmp_path, train_log=log).verdict
+    assert (str(verdict.cause), verdict.guilty_ranks) == ("collective-stalled", ())
