@@ -68,7 +68,7 @@ def error_of(hosts: RealHosts, name: str, command: str = "true", within_s: float
 
 
 def is_soon_idle(host: RealHost) -> bool:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while host.processes() and time.monotonic() < end:
         time.sleep(0.05)
     return host.processes() == []
@@ -262,8 +262,8 @@ def test_nothing_is_left_behind_by_a_run_that_is_killed() -> None:
         assert traces(killed.pid)
     finally:
         os.killpg(killed.pid, signal.SIGKILL)
-        killed.communicate(timeout=10)
-    end = time.monotonic() + 5
+        killed.communicate(timeout=60)
+    end = time.monotonic() + 30
     while Path(f"/proc/{init_pid}").exists() and time.monotonic() < end:
         time.sleep(0.05)
     assert not Path(f"/proc/{init_pid}").exists()
@@ -273,8 +273,8 @@ def test_nothing_is_left_behind_by_a_run_that_is_killed() -> None:
 
 def traces(pid: int) -> set[str]:
     """What the hosts of a test process leave on this machine while they live: namespaces, links, folders, mounts."""
-    links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, timeout=10, check=True).stdout
-    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=10, check=True).stdout
+    links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, timeout=60, check=True).stdout
+    names = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=60, check=True).stdout
     mounts = Path("/proc/self/mountinfo").read_text()
     folders = [path.name for path in Path("/var/tmp").iterdir()]
     lines = [*names.splitlines(), *mounts.splitlines(), *folders, *links.splitlines()]
