@@ -225,8 +225,8 @@ def links() -> list[str]:
     ]
 
 
-# One of each kind: all of them take a quarter of an hour, and `make repros` runs them, in every way.
-ALWAYS = ("skipped-collective", "lock-held", "crashed", "stopped")
+# One of torchrun and one of plain processes: CI runs all of them after the tests, `make repros` in every way.
+ALWAYS = ("lock-held", "crashed")
 
 
 def require(repro: Repro) -> None:

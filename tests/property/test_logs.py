@@ -24,6 +24,7 @@ from ncclprobe.model.log import (
 )
 from ncclprobe.parse.log import parse as logs
 from ncclprobe.parse.log.line import LogLine
+from ncclprobe.parse.parsed import Parsed
 from tests.mutations import mutated
 from tests.property.test_parse import check
 
@@ -87,10 +88,15 @@ FRAGMENTS = [
 
 def is_sound(data: bytes) -> bool:
     """As `check`, and lines are in the log; events come in their order; speakers are told once."""
-    held = check(logs.parse, data)
-    if not held:
+    kept: list[Parsed[Any]] = []
+
+    def parse(data: bytes) -> Parsed[Any]:
+        kept.append(logs.parse(data))
+        return kept[-1]
+
+    if not check(parse, data):
         return False
-    records = logs.parse(data).records
+    records = kept[-1].records
     count = data.count(b"\n") + 1
     events = [one for one in records if isinstance(one, LogEvent)]
     assert [event.line for event in events] == sorted(event.line for event in events)
@@ -142,7 +148,7 @@ def test_a_log_cut_anywhere_tells_the_same_up_to_the_cut(seed: int, data: Any) -
 @pytest.mark.parametrize("fragment", FRAGMENTS + [text.format(rank=3).encode() for text in TELLING])
 @pytest.mark.parametrize("end", [b"", b" ", b"\n"])
 def test_long_repetitions_take_linear_time(fragment: bytes, end: bytes) -> None:
-    is_sound((fragment + end) * (60_000 // len(fragment)))
+    is_sound((fragment + end) * (30_000 // len(fragment)))
 
 
 @pytest.mark.parametrize("module", logs.find_families(), ids=lambda module: module.__name__.rpartition(".")[2])
