@@ -107,6 +107,8 @@ class _Pool:
         ours, theirs = context.Pipe()
         inherited = [ours, *(worker.connection for worker in self._workers)] if self._method == "fork" else []
         process = context.Process(target=isolated_worker.work, args=(theirs, inherited), daemon=True)
+        # Ctrl-C is the parent's alone, also before the worker has come to ignore it.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             process.start()
         except OSError as error:
@@ -116,6 +118,7 @@ class _Pool:
             self._size = len(self._workers)
             return None
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             theirs.close()
         self._workers.append(_Worker(process, ours))
         return self._workers[-1]
