@@ -18,7 +18,7 @@ from ncclprobe.analyze.clocks import clock_offsets, corrected
 from ncclprobe.analyze.communicators import ranks_by_process
 from ncclprobe.analyze.group_members import Members, find_members
 from ncclprobe.analyze.other_jobs import of_one_job
-from ncclprobe.analyze.writers import name_writers
+from ncclprobe.analyze.writers import name_writers, nodes_of_pods
 from ncclprobe.model.evidence import Citation
 from ncclprobe.model.job import Role
 from ncclprobe.model.log import (
@@ -155,7 +155,7 @@ def join_logs(evidence: Evidence) -> Logs:
         speakers=speakers,
         rank_of=rank_of,
         host_of=_hosts(said, rank_of),
-        node_of=dict(_nodes(said)),
+        node_of=dict(nodes_of_pods(said)),
         world_size=_world_size(said),
         members=members,
         foreign=foreign,
@@ -317,13 +317,6 @@ def _hosts(events: list[Said], rank_of: dict[Process, int]) -> dict[int, str]:
         if said.record.rank is not None and said.record.host and said.record.rank not in hosts:
             hosts[said.record.rank].add(said.record.host)
     return {rank: names.pop() for rank, names in sorted(hosts.items()) if len(names) == 1}
-
-
-def _nodes(events: list[Said]) -> Iterator[tuple[str, str]]:
-    for said in events:
-        what = said.record.what
-        if isinstance(what, Setting) and what.name == "node" and said.record.host:
-            yield said.record.host, what.value
 
 
 def _world_size(events: list[Said]) -> int | None:

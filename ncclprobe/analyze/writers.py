@@ -122,21 +122,23 @@ def _by_host(events: list[Said], size: int | None) -> Callable[[Said], int | Non
     for said in events:
         if said.record.host and said.record.rank is not None:
             ranks[said.record.host].add(said.record.rank)
-    nodes = dict(_nodes(events))
+    nodes = dict(nodes_of_pods(events))
     is_one_each = size is not None and len(ranks) == size and all(len(found) == 1 for found in ranks.values())
 
     def rank_of(said: Said) -> int | None:
         event = said.record
         if not is_one_each or event.local_rank is not None or not isinstance(event.what, Died):
             return None
-        found = ranks.get(event.host or "") or ranks.get(nodes.get(event.host, ""), set())
+        host = event.host or ""
+        found = ranks.get(host) or ranks.get(nodes.get(host, ""), set())
         return next(iter(found), None)
 
     return rank_of
 
 
-def _nodes(events: list[Said]) -> Iterator[tuple[str | None, str]]:
+def nodes_of_pods(events: Iterable[Said]) -> Iterator[tuple[str, str]]:
     """Pods and their nodes: lines may name the one or the other."""
     for said in events:
-        if isinstance(said.record.what, Setting) and said.record.what.name == "node":
-            yield said.record.host, said.record.what.value
+        what = said.record.what
+        if isinstance(what, Setting) and what.name == "node" and said.record.host:
+            yield said.record.host, what.value

@@ -13,7 +13,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -42,18 +42,19 @@ def collect(context: Context) -> Iterator[Found | Gap]:
     done = asked_already(context)
     jobs = []
     for process in context.ranks:
-        path = (proc.environ(process.pid) or {}).get(SOCKET_VARIABLE)
-        if process.rank not in done and (path or _SERVER_THREAD in proc.thread_names(process.pid)):
-            jobs.append((process, path))
+        environ = proc.environ(process.pid) or {}
+        has_server = environ.get(SOCKET_VARIABLE) or _SERVER_THREAD in proc.thread_names(process.pid)
+        if process.rank not in done and has_server:
+            jobs.append((process, environ))
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         for answers in pool.map(lambda job: list(_ask(*job)), jobs):
             yield from answers
 
 
-def _ask(process: JobProcess, path: str | None) -> Iterator[Found | Gap]:
+def _ask(process: JobProcess, environ: Mapping[str, str]) -> Iterator[Found | Gap]:
     start_ns, deadline = time.time_ns(), time.monotonic() + _RANK_S
     try:
-        place, connect, known = _find(process.pid, path, deadline)
+        place, connect, known = _find(process.pid, environ, deadline)
         dumps = {name: handlers.call(connect(), name, deadline) for name in RECORDERS if name in known}
         if not dumps:
             raise OSError("it has no handler for the flight recorder, as before torch 2.6")
@@ -74,14 +75,14 @@ def _ask(process: JobProcess, path: str | None) -> Iterator[Found | Gap]:
         )
 
 
-def _find(pid: int, path: str | None, deadline: float) -> tuple[str, _Connect, set[str]]:
+def _find(pid: int, environ: Mapping[str, str], deadline: float) -> tuple[str, _Connect, set[str]]:
     """Where it listens, how to get there, and its handlers; OSError when it does not."""
+    path = environ.get(SOCKET_VARIABLE)
     if path:
         connect = partial(_connect_to_socket, pid, path)
         return path, connect, handlers.names(connect(), deadline)
-    store = (proc.environ(pid) or {}).get("MASTER_PORT")
     problem = OSError("it listens on no port of all addresses")
-    for port in [port for port in open_ports(pid) if str(port) != store][:_MAX_PORTS]:
+    for port in [port for port in open_ports(pid) if str(port) != environ.get("MASTER_PORT")][:_MAX_PORTS]:
         connect = partial(_connect_to_port, pid, port)
         try:
             limit = min(deadline, time.monotonic() + _CONNECT_S)
