@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -161,6 +162,26 @@ def test_a_backend_that_cannot_work_is_a_failure_with_a_reason(temporary: Path) 
     assert not list(temporary.iterdir())
 
 
+@contextmanager
+def asking(folder: Path, end: str | signal.Signals, name: str) -> "Iterator[tuple[subprocess.Popen[str], list[int]]]":
+    """A process that has started a light job, and the pids of all that belongs to it."""
+    program = folder / "light.py"
+    program.write_text(LIGHT_RANK)
+    asker = subprocess.Popen(
+        [sys.executable, "-c", ASKER, str(program), str(end), name],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert asker.stdout
+        yield asker, [int(pid) for pid in asker.stdout.readline().split()]
+    finally:
+        asker.kill()
+        asker.wait()
+        asker.stdout.close()
+
+
 @pytest.mark.parametrize(
     ("end", "victims"),
     [
@@ -175,17 +196,7 @@ def test_a_backend_that_cannot_work_is_a_failure_with_a_reason(temporary: Path) 
 def test_nothing_is_left_however_the_asker_ends(
     end: str | signal.Signals, victims: tuple[str, ...], tmp_path: Path, temporary: Path
 ) -> None:
-    program = tmp_path / "light.py"
-    program.write_text(LIGHT_RANK)
-    asker = subprocess.Popen(
-        [sys.executable, "-c", ASKER, str(program), str(end), "mismatched-logging"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert asker.stdout
-        pids = [int(pid) for pid in asker.stdout.readline().split()]
+    with asking(tmp_path, end, "mismatched-logging") as (asker, pids):
         assert len(set(pids)) == 6, "torchrun, the supervisor, two ranks, and a child of each"
         assert len(list(temporary.iterdir())) == 1
         for victim in victims:
@@ -193,10 +204,6 @@ def test_nothing_is_left_however_the_asker_ends(
         asker.wait(timeout=30)
         wait_until_gone(set(pids))
         assert not list(temporary.iterdir())
-    finally:
-        asker.kill()
-        asker.wait()
-        asker.stdout.close()
 
 
 def test_when_torchrun_is_killed_the_job_has_ended_and_its_logs_can_be_read(tmp_path: Path, temporary: Path) -> None:
@@ -244,18 +251,8 @@ def test_nothing_is_left_of_plain_jobs_cgroups_and_hosts(
     name: str, end: str | signal.Signals, tmp_path: Path, temporary: Path
 ) -> None:
     require(find(name))
-    program = tmp_path / "light.py"
-    program.write_text(LIGHT_RANK)
     before = mounts()
-    asker = subprocess.Popen(
-        [sys.executable, "-c", ASKER, str(program), str(end), name],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        assert asker.stdout
-        pids = [int(pid) for pid in asker.stdout.readline().split()]
+    with asking(tmp_path, end, name) as (asker, pids):
         assert len(pids) > 4
         if isinstance(end, signal.Signals):
             asker.send_signal(end)
@@ -265,10 +262,6 @@ def test_nothing_is_left_of_plain_jobs_cgroups_and_hosts(
         assert (mounts(), links()) == (before, [])
         root = memory_cgroup.root()
         assert not root or not [path for path in root.glob("ncclprobe-*") if path.name.endswith(f".{asker.pid}")]
-    finally:
-        asker.kill()
-        asker.wait()
-        asker.stdout.close()
 
 
 @pytest.mark.parametrize("repro", [find(name) for name in ALWAYS], ids=lambda repro: repro.name)
